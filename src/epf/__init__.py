@@ -1,0 +1,28 @@
+"""Learn the fixed parameters of a state-space model while the data stream in, at a constant cost per observation."""
+
+from epf import errors as errors
+from epf import zoo as zoo
+from epf.filters.kalman import Kalman as Kalman
+from epf.filters.liu_west import LiuWest as LiuWest
+from epf.filters.sir import SIR as SIR
+from epf.filters.storvik import Storvik as Storvik
+from epf.fit import fit as fit
+from epf.model import StateSpaceModel as StateSpaceModel
+from epf.model import fix as fix
+from epf.posterior import Posterior as Posterior
+from epf.result import Result as Result
+from epf.simulate import simulate as simulate
+from epf.smc.proposals.automatic import Automatic as Automatic
+from epf.smc.proposals.automatic import choose_proposal as choose_proposal
+from epf.smc.proposals.base import Bootstrap as Bootstrap
+from epf.smc.proposals.base import Guided as Guided
+from epf.smc.proposals.defensive import Defensive as Defensive
+from epf.smc.proposals.linearised import Linearised as Linearised
+from epf.smc.proposals.optimal import Optimal as Optimal
+from epf.smc.resampling import Multinomial as Multinomial
+from epf.smc.resampling import Residual as Residual
+from epf.smc.resampling import Stratified as Stratified
+from epf.smc.resampling import Systematic as Systematic
+from epf.stream import Stream as Stream
+
+__version__ = "0.1.0"

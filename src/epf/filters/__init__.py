@@ -1,0 +1,1 @@
+"""Online filters, one algorithm a file, all behind the contract in `base`."""

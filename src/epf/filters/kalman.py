@@ -1,0 +1,228 @@
+"""The Kalman filter, exact for linear Gaussian models, and its extended form for all the others.
+
+Unknown parameters are appended to the state with identity dynamics. Where they enter linearly the answer is still
+exact (`Kalman()`); otherwise the model is linearised about the current mean (`Kalman(extended=True)`), with parameters
+moved to the whole real line. Jacobians come from automatic differentiation.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import Distribution
+
+from epf.dependence import depends_on, is_affine
+from epf.errors import UnsupportedModelError
+from epf.filters.base import Filter, Info
+from epf.keys import lanes, root_key
+from epf.laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density
+from epf.model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.parameters import Parameters, Values
+from epf.posterior import Posterior
+from epf.smc.proposals.optimal import condition
+
+_PRIOR_DRAWS = 4096
+
+
+class Gaussian(eqx.Module):
+    """Mean and covariance of the state followed by the unconstrained parameters."""
+
+    mean: Float[Array, " n"]
+    covariance: Float[Array, "n n"]
+
+
+class Kalman(Filter):
+    """A Gaussian for the state and the parameters together."""
+
+    extended: bool = False
+
+    def init(self, key: PRNGKeyArray, model: StateSpaceModel) -> Gaussian:
+        params = parameters(model)
+        if not params.continuous:
+            raise UnsupportedModelError("Kalman needs continuous parameters: use epf.SIR.")
+        free_mean, free_covariance = _free_prior(params)
+
+        def law_of(free: Array) -> Distribution:
+            return initial_law(model, params.named(params.constrain(free)))
+
+        self._require_linear("initial()", _start_moments, law_of, free_mean)
+
+        def start_mean(free: Array) -> Array:
+            return _start_moments(law_of(free))[0]
+
+        slope = jax.jacfwd(start_mean)(free_mean)
+        cross = slope @ free_covariance
+        own = cross @ slope.T + _start_moments(law_of(free_mean))[1]
+        covariance = jnp.block([[own, cross], [cross.T, free_covariance]])
+        return Gaussian(jnp.concatenate([start_mean(free_mean), free_mean]), covariance)
+
+    def step(
+        self, key: PRNGKeyArray, model: StateSpaceModel, state: Gaussian, y: Float[Array, "*y"], u: Array | None
+    ) -> tuple[Gaussian, Info]:
+        split = _Split.of(model)
+
+        def transition(z: Array) -> Distribution:
+            p, x = split(z)
+            return transition_law(model, p, x, u)
+
+        def observation(z: Array) -> Distribution:
+            p, x = split(z)
+            return observation_law(model, p, x, u)
+
+        self._require_linear("transition()", gaussian_moments, transition, state.mean)
+        self._require_linear("observation()", gaussian_moments, observation, state.mean)
+        shape = transition(state.mean).event_shape
+
+        def moved(z: Array, noise: Array) -> Array:
+            mean = gaussian_moments(transition(z))[0]
+            x = advance(model, split(z)[1], (mean + noise).reshape(shape))
+            return jnp.concatenate([jnp.ravel(x), z[split.size :]])
+
+        quiet = jnp.zeros(gaussian_moments(transition(state.mean))[0].shape)
+        if not self.extended and not is_affine(lambda both: moved(*both), (state.mean, quiet)):
+            raise self._refusal("advance()", "is not linear")
+        A, B = jax.jacfwd(moved, (0, 1))(state.mean, quiet)
+        Q = gaussian_moments(transition(state.mean))[1]
+        mean, covariance = moved(state.mean, quiet), A @ state.covariance @ A.T + B @ Q @ B.T
+
+        H = jax.jacfwd(lambda z: gaussian_moments(observation(z))[0])(mean)
+        predicted, R = gaussian_moments(observation(mean))
+        residual = jnp.ravel(y) - predicted
+        log_evidence = marginal_gaussian_log_density(residual, H @ covariance @ H.T + R)
+        after = Gaussian(*condition(mean, covariance, residual, H, R))
+        failed = ~(
+            jnp.all(jnp.isfinite(after.mean)) & jnp.all(jnp.isfinite(after.covariance)) & jnp.isfinite(log_evidence)
+        )
+        no = jnp.asarray(False)
+        return after, Info(log_evidence, jnp.asarray(jnp.nan), no, no, jnp.asarray(0), failed)
+
+    def posterior(self, model: StateSpaceModel, state: Gaussian) -> "GaussianPosterior":
+        return GaussianPosterior(parameters(model), state, _Split.of(model).shape)
+
+    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
+        return {"method": "Kalman", "form": "extended" if self.extended else "exact"}
+
+    def _require_linear(
+        self,
+        where: str,
+        moments: Callable[[Distribution], tuple[Array, Array]],
+        law_of: Callable[[Array], Distribution],
+        at: Array,
+    ) -> None:
+        law = law_of(at)
+        if not is_gaussian(law) and not (where == "initial()" and isinstance(law, dist.Delta)):
+            raise UnsupportedModelError(
+                f"Kalman needs a Gaussian {where}, and this one is {type(law).__name__}: use epf.SIR or epf.LiuWest."
+            )
+        if self.extended:
+            return
+        if not is_affine(lambda z: moments(law_of(z))[0], at):
+            raise self._refusal(where, "has a mean that is not linear in the state and the unknown parameters together")
+        if depends_on(lambda z: moments(law_of(z))[1], at):
+            raise self._refusal(where, "has a variance that depends on the state or on an unknown parameter")
+
+    def _refusal(self, where: str, what: str) -> UnsupportedModelError:
+        return UnsupportedModelError(
+            f"Kalman is exact for linear Gaussian models only, and {where} {what}: use epf.Kalman(extended=True), which "
+            "approximates, or a particle filter; epf.fix makes a parameter known."
+        )
+
+
+class GaussianPosterior(Posterior):
+    """Gaussian in the state and the unconstrained parameters; constrained ones are read through their bijection."""
+
+    parameters: Parameters
+    state: Gaussian
+    shape: tuple[int, ...]
+
+    def _free(self) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
+        size = self.state.mean.shape[0] - _size(self.shape)
+        start = self.state.mean.shape[0] - size
+        return self.state.mean[start:], self.state.covariance[start:, start:]
+
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        """By a fixed sample of the Gaussian, exact where the parameters are already on the real line."""
+        mean, covariance = self._free()
+        if all(is_gaussian(prior) for prior in self.parameters.priors.values()):
+            return mean, jnp.sqrt(jnp.diagonal(covariance))
+        draws = self.draws(root_key(0), _PRIOR_DRAWS)
+        return jnp.mean(draws, axis=0), jnp.std(draws, axis=0)
+
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        mean, covariance = self._free()
+        if not all(self.parameters.elementwise):
+            return jnp.quantile(self.draws(root_key(0), _PRIOR_DRAWS), levels, axis=0)
+        z = jax.scipy.stats.norm.ppf(levels)
+        points = mean + z[:, None] * jnp.sqrt(jnp.diagonal(covariance))
+        return jax.vmap(self.parameters.constrain)(points)
+
+    def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
+        mean, covariance = self._free()
+        if not self.parameters.elementwise[index] or mean.shape[0] != self.parameters.size:
+            draws = self.draws(root_key(0), _PRIOR_DRAWS)[:, index]
+            return jax.scipy.stats.norm.pdf(grid, jnp.mean(draws), jnp.std(draws))
+        to_real = self.parameters.to_real(index)
+        sd = jnp.sqrt(covariance[index, index])
+        density = jax.scipy.stats.norm.pdf(jax.vmap(to_real)(grid), mean[index], sd)
+        return jnp.nan_to_num(density * jnp.abs(jax.vmap(jax.grad(to_real))(grid)))
+
+    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
+        mean, covariance = self._free()
+        free = jax.random.multivariate_normal(key, mean, covariance, (count,), method="svd")
+        return jax.vmap(self.parameters.constrain)(free)
+
+    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
+        size = _size(self.shape)
+        sd = jnp.sqrt(jnp.diagonal(self.state.covariance)[:size])
+        return self.state.mean[:size].reshape(self.shape), sd.reshape(self.shape)
+
+
+class _Split(eqx.Module):
+    """The joint vector taken apart: parameters by name, and the state in its shape."""
+
+    parameters: Parameters
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, model: StateSpaceModel) -> "_Split":
+        params = parameters(model)
+        shapes: list[tuple[int, ...]] = []
+
+        def trace(theta: Array) -> None:
+            shapes.append(tuple(initial_law(model, params.named(theta)).event_shape))
+
+        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+        return cls(params, shapes[0])
+
+    @property
+    def size(self) -> int:
+        return _size(self.shape)
+
+    def __call__(self, z: Float[Array, " n"]) -> tuple[Values, Array]:
+        return self.parameters.named(self.parameters.constrain(z[self.size :])), z[: self.size].reshape(self.shape)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return shape[0] if shape else 1
+
+
+def _start_moments(law: Distribution) -> tuple[Array, Array]:
+    """Moments of x_0, which may be known exactly."""
+    if isinstance(law, dist.Delta):
+        mean = jnp.ravel(jnp.asarray(law.v, float))
+        return mean, jnp.zeros((mean.shape[0], mean.shape[0]))
+    return gaussian_moments(law)
+
+
+def _free_prior(params: Parameters) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
+    """Mean and covariance of the unconstrained parameters under the prior: exact if Gaussian, else from draws."""
+    if all(is_gaussian(prior) for prior in params.priors.values()):
+        moments: list[Any] = [gaussian_moments(prior) for prior in params.priors.values()]
+        mean = jnp.concatenate([jnp.zeros(0), *(m for m, _ in moments)])
+        return mean, jax.scipy.linalg.block_diag(jnp.zeros((0, 0)), *(C for _, C in moments))
+    draws = jax.vmap(lambda k: params.unconstrain(params.sample(k)))(lanes(root_key(0), _PRIOR_DRAWS))
+    return jnp.mean(draws, axis=0), jnp.atleast_2d(jnp.cov(draws, rowvar=False))

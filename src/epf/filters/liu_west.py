@@ -1,0 +1,80 @@
+"""Liu and West's filter (2001): parameters are given artificial dynamics that keep their mean and variance.
+
+The paper's form perturbs each parameter by itself (section 5.1),
+
+        theta <- rho theta + (1 - rho) mean + sqrt(1 - rho^2) sd N(0, 1),
+
+the discount form of Liu and West draws from N(a theta + (1 - a) mean, h^2 V) with the full covariance V, where
+a = (3 d - 1) / (2 d) and h^2 = 1 - a^2 for a discount d, typically 0.95 to 0.99. Both are the same kernel with another
+spread. Parameters with a support of their own are perturbed where they are unconstrained, so a positive one stays so.
+The look-ahead of the original's auxiliary filter is left to the proposal.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.errors import SettingError, UnsupportedModelError
+from epf.filters.particle import Cloud, ParticleFilter, over_particles
+from epf.model import StateSpaceModel, parameters
+from epf.posterior import ParticlePosterior
+from epf.weighted import mean_and_sd
+
+
+class LiuWest(ParticleFilter):
+    """A particle filter whose parameters are perturbed at every step: by `rho`, or by a `discount` if one is given."""
+
+    rho: float = 0.9
+    discount: float | None = None
+
+    def __check_init__(self) -> None:
+        if not 0.0 < self.rho <= 1.0:
+            raise SettingError(f"LiuWest(rho={self.rho}): it must lie between 0 and 1; 1 means no perturbation.")
+        if self.discount is not None and not 1.0 / 3.0 < self.discount <= 1.0:
+            raise SettingError(
+                f"LiuWest(discount={self.discount}): it must lie between 1/3 and 1, typically 0.95 to 0.99."
+            )
+
+    def begin(self, model: StateSpaceModel, x_0: Float[Array, "*state particles"]) -> None:
+        if not parameters(model).continuous:
+            raise UnsupportedModelError(
+                "LiuWest perturbs parameters on the real line and cannot move a discrete one: use epf.SIR."
+            )
+
+    def learn(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        theta: Float[Array, "p particles"],
+        statistic: Any,
+        log_weights: Float[Array, " particles"],
+    ) -> Float[Array, "p particles"]:
+        params = parameters(model)
+        free = over_particles(params.unconstrain)(theta)
+        weights = jnp.exp(log_weights)
+        mean, sd = mean_and_sd(free, weights)
+        z = jax.random.normal(key, free.shape)
+        if self.discount is None:
+            shrink = self.rho
+            noise = sd[:, None] * z
+        else:
+            shrink = (3.0 * self.discount - 1.0) / (2.0 * self.discount)
+            noise = _root((free - mean[:, None]) * weights @ (free - mean[:, None]).T) @ z
+        moved = shrink * free + (1.0 - shrink) * mean[:, None] + (1.0 - shrink**2) ** 0.5 * noise
+        return over_particles(params.constrain)(moved)
+
+    def absorb(
+        self, model: StateSpaceModel, statistic: Any, x_prev: Array, new: Array, x: Array, y: Array, u: Any
+    ) -> None:
+        return None
+
+    def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
+        return ParticlePosterior(parameters(model), state.theta, state.x, jnp.exp(state.log_weights))
+
+
+def _root(covariance: Float[Array, "q q"]) -> Float[Array, "q q"]:
+    """A square root that also takes the singular covariance of a collapsed cloud."""
+    values, vectors = jnp.linalg.eigh(covariance)
+    return vectors * jnp.sqrt(jnp.maximum(values, 0.0))

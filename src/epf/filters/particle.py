@@ -1,0 +1,141 @@
+"""The particle step, written once. SIR, Liu-West, Storvik and the EPF differ in how theta moves and in what is remembered.
+
+        resample  ->  learn (theta moves)  ->  propose x  ->  weigh against y  ->  absorb (statistics move)
+
+Particles are resampled at the start of the next step rather than at the end of this one, so that the posterior at t is
+read from weighted particles, before resampling adds its noise. All arrays have the particle axis last: a statistic of K
+numbers is K contiguous rows, and the arithmetic runs along the particles.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.errors import SettingError
+from epf.filters.base import Filter, Info
+from epf.keys import lanes
+from epf.laws import draw
+from epf.model import StateSpaceModel, advance, initial_law, parameters
+from epf.smc.proposals.automatic import Automatic, choose_proposal
+from epf.smc.proposals.base import Proposal
+from epf.smc.resampling import Resampling, Systematic
+from epf.smc.weights import uniform, weigh
+
+
+class Cloud(eqx.Module):
+    """N weighted particles: state, parameters and, for filters that learn by statistics, what each remembers."""
+
+    x: Float[Array, "*state particles"]
+    theta: Float[Array, "p particles"]
+    statistic: Any
+    log_weights: Float[Array, " particles"]
+    ess: Float[Array, ""]
+
+
+def over_particles(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a function of one particle for all of them."""
+    return jax.vmap(function, in_axes=-1, out_axes=-1)
+
+
+class ParticleFilter(Filter):
+    """N weighted particles, a proposal and a resampling scheme."""
+
+    particles: int = 1000
+    proposal: Proposal = Automatic()
+    resampling: Resampling = Systematic()
+
+    def __check_init__(self) -> None:
+        name = type(self).__name__
+        if not isinstance(self.particles, int | np.integer) or isinstance(self.particles, bool) or self.particles < 1:
+            raise SettingError(f"{name}(particles={self.particles!r}): it must be a whole number, 1 or more.")
+        if not isinstance(self.proposal, Proposal):
+            raise SettingError(
+                f"{name}(proposal={self.proposal!r}): it must be a proposal such as epf.Bootstrap() or epf.Guided(law)."
+            )
+        if not isinstance(self.resampling, Resampling):
+            raise SettingError(
+                f"{name}(resampling={self.resampling!r}): it must be a scheme such as epf.Systematic(threshold=0.5)."
+            )
+
+    @abstractmethod
+    def begin(self, model: StateSpaceModel, x_0: Float[Array, "*state particles"]) -> Any:
+        """What each particle remembers before the first observation."""
+
+    @abstractmethod
+    def learn(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        theta: Float[Array, "p particles"],
+        statistic: Any,
+        log_weights: Float[Array, " particles"],
+    ) -> Float[Array, "p particles"]:
+        """The parameters that each particle moves on with."""
+
+    @abstractmethod
+    def absorb(
+        self, model: StateSpaceModel, statistic: Any, x_prev: Array, new: Array, x: Array, y: Array, u: Any
+    ) -> Any:
+        """What each particle remembers after this step."""
+
+    def init(self, key: PRNGKeyArray, model: StateSpaceModel) -> Cloud:
+        params = parameters(model)
+        k_theta, k_x = jax.random.split(key)
+        theta = over_particles(params.sample)(lanes(k_theta, self.particles))
+
+        def start(key: PRNGKeyArray, theta: Float[Array, " p"]) -> Float[Array, "*state"]:
+            return draw(initial_law(model, params.named(theta)), key)
+
+        x_0 = over_particles(start)(lanes(k_x, self.particles), theta)
+        return Cloud(x_0, theta, self.begin(model, x_0), uniform(self.particles), jnp.asarray(self.particles, float))
+
+    def step(
+        self, key: PRNGKeyArray, model: StateSpaceModel, state: Cloud, y: Float[Array, "*y"], u: Array | None
+    ) -> tuple[Cloud, Info]:
+        params = parameters(model)
+        k_resample, k_learn, k_move = jax.random.split(key, 3)
+        (x_prev, theta, statistic), log_weights, resampled = self.resampling.apply(
+            k_resample, (state.x, state.theta, state.statistic), state.log_weights, state.ess
+        )
+        theta = self.learn(k_learn, model, theta, statistic, log_weights)
+
+        def move(key: PRNGKeyArray, x_prev: Array, theta: Array) -> tuple[Array, Array, Array]:
+            new, log_weight = self.proposal.propose(key, model, params.named(theta), x_prev, y, u)
+            return new, advance(model, x_prev, new), log_weight
+
+        new, x, increments = over_particles(move)(lanes(k_move, self.particles), x_prev, theta)
+        # A particle that is no longer a number stays where it was, with weight zero, so that it cannot spoil a sum.
+        sound = _finite(new) & _finite(x)
+        x = jnp.where(sound, x, x_prev)
+        absorbed = self.absorb(model, statistic, x_prev, jnp.where(sound, new, 0.0), x, y, u)
+        statistic = jax.tree.map(lambda after, before: jnp.where(sound, after, before), absorbed, statistic)
+        weighed = weigh(log_weights, jnp.where(sound, increments, jnp.nan))
+        info = Info(
+            weighed.log_evidence,
+            weighed.ess,
+            resampled,
+            weighed.collapsed,
+            weighed.invalid,
+            weighed.invalid == self.particles,
+        )
+        return Cloud(x, theta, statistic, weighed.log_weights, weighed.ess), info
+
+    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
+        proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal
+        how = "at every step" if self.resampling.threshold >= 1.0 else f"below {self.resampling.threshold:g} N"
+        return {
+            "method": type(self).__name__,
+            "particles": str(self.particles),
+            "proposal": proposal.describe(),
+            "resampling": f"{type(self.resampling).__name__.lower()}, {how}",
+        }
+
+
+def _finite(values: Float[Array, "*shape particles"]) -> Array:
+    return jnp.all(jnp.isfinite(values), axis=tuple(range(values.ndim - 1)))

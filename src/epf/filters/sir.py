@@ -1,0 +1,40 @@
+"""Sequential importance sampling with resampling: the paper's algorithm 1.
+
+Unknown parameters ride along as part of the state with identity dynamics, as in section 2.2 of the paper. Resampling
+then removes all but a few of the values drawn at the start: with unknown parameters this filter collapses, and it is
+here to show that. With none (`epf.fix`), it is the ordinary particle filter.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.filters.particle import Cloud, ParticleFilter
+from epf.model import StateSpaceModel, parameters
+from epf.posterior import ParticlePosterior
+
+
+class SIR(ParticleFilter):
+    """The particle filter; parameters drawn from the prior once, never moved."""
+
+    def begin(self, model: StateSpaceModel, x_0: Float[Array, "*state particles"]) -> None:
+        return None
+
+    def learn(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        theta: Float[Array, "p particles"],
+        statistic: Any,
+        log_weights: Float[Array, " particles"],
+    ) -> Float[Array, "p particles"]:
+        return theta
+
+    def absorb(
+        self, model: StateSpaceModel, statistic: Any, x_prev: Array, new: Array, x: Array, y: Array, u: Any
+    ) -> None:
+        return None
+
+    def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
+        return ParticlePosterior(parameters(model), state.theta, state.x, jnp.exp(state.log_weights))

@@ -1,0 +1,17 @@
+"""Storvik's filter (2002), the paper's algorithm 2: exact sufficient statistics where the model is conjugate."""
+
+from epf.filters.learner import Learner
+from epf.gibbs.conjugate import Conjugate
+from epf.model import StateSpaceModel
+
+
+class Storvik(Learner):
+    """For parameters that enter Gaussian laws linearly, and for the variances of those laws.
+
+    Coefficients need a normal prior; F(x) may be any function of the state. A noise variance needs an inverse-gamma
+    prior and a covariance matrix an inverse-Wishart one. Parameters may sit in the transition, the observation and the
+    initial law. Which is which is read off the model.
+    """
+
+    def gibbs(self, model: StateSpaceModel) -> Conjugate:
+        return Conjugate.of(model)

@@ -1,0 +1,173 @@
+"""A whole series in, a Result out."""
+
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from epf.blocks import Record, fill, run_block, start
+from epf.check import check_inputs, check_model, check_observations
+from epf.errors import DataError, EPFWarning, NumericalError, SettingError
+from epf.filters.base import Filter
+from epf.keys import root_key
+from epf.model import StateSpaceModel
+from epf.progress import progress_bar
+from epf.result import Result
+
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+_ROOM = 1024
+_FIRST_BLOCK = 16
+_SECONDS_A_BLOCK = 0.5
+
+
+def fit(
+    model: StateSpaceModel,
+    y: Any,
+    method: Filter,
+    *,
+    seed: int = 0,
+    inputs: Any = None,
+    levels: Sequence[float] = LEVELS,
+    progress: bool | None = None,
+    after: Result | None = None,
+) -> Result:
+    """Run a filter over a series and return what it learned.
+
+    `y` has shape (T,) or (T, m), NaN where a value is missing; `inputs` has shape (T, k). `levels` are the quantiles kept
+    at every step. A progress bar is shown on a terminal, or as `progress` says. `after` continues an earlier result of
+    the same model, method and seed with further observations, bit for bit as if they had been there from the start.
+    """
+    check_method(method)
+    kept = check_levels(levels)
+    steps = _length(y)
+    us = check_inputs(inputs, steps)
+    shapes = check_model(model, None if us is None else us[0])
+    ys = check_observations(y, shapes)
+    if after is not None:
+        same = eqx.tree_equal((after.model, after.method), (model, method))
+        if not same or after.seed != seed:
+            raise SettingError(
+                "fit(after=result) needs the model, method and seed that made the result: pass the same ones."
+            )
+        root, state, t = root_key(seed), after.state, after.t
+    else:
+        root, t = root_key(seed), 0
+        state = start(method, model, root)
+
+    began = time.perf_counter()
+    records: list[Record] = []
+    error: NumericalError | None = None
+    done, size = 0, _FIRST_BLOCK
+    with progress_bar(steps, type(method).__name__, progress) as advance_bar:
+        while done < steps:
+            count = min(size, steps - done)
+            block_began = time.perf_counter()
+            rows = slice(done, done + count)
+            block = fill(ys[rows], _ROOM), None if us is None else fill(us[rows], _ROOM)
+            new_state, record = _run(method, model, root, state, t, count, *block, kept)
+            bad = np.flatnonzero(record.info.failed)
+            if len(bad):
+                count = int(bad[0])  # the same block again up to the step before: what was learned is not lost
+                new_state, record = _run(method, model, root, state, t, count, *block, kept)
+                error = failure(t + count + 1)
+            state = new_state
+            records.append(record)
+            done, t = done + count, t + count
+            advance_bar(count)
+            if error is not None:
+                break
+            # Blocks grow until one takes about half a second: a bar that moves, and little overhead. Cuts change nothing.
+            if time.perf_counter() - block_began < _SECONDS_A_BLOCK / 2:
+                size = min(2 * size, _ROOM)
+
+    history = jax.tree.map(lambda *blocks: np.concatenate(blocks), *records)
+    elapsed = time.perf_counter() - began
+    if after is not None:
+        history = jax.tree.map(lambda before, now: np.concatenate([before, now]), after.record, history)
+        elapsed += after.seconds
+    result = Result(model, method, seed, t, state, history, tuple(kept.tolist()), elapsed, _settings(method, model, us))
+    if error is not None:
+        error.result = result
+        raise error
+    warn_of(history, t)
+    return result
+
+
+def _run(
+    method: Filter, model: StateSpaceModel, root, state: Any, t: int, count: int, ys, us, levels
+) -> tuple[Any, Record]:
+    after, record = run_block(method, model, root, state, jnp.asarray(t), jnp.asarray(count), ys, us, levels)
+    return after, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], record)
+
+
+def failure(t: int) -> NumericalError:
+    """The error for a step at which nothing usable was left."""
+    return NumericalError(
+        f"At t = {t} (row {t - 1} of y) no particle or moment was a finite number: the model gives NaN or infinity there. "
+        "Look at its laws for that observation (a logarithm or root of a negative number, an overflow), or give the "
+        "parameters a prior that excludes such values; what was learned before is in the error's `result`.",
+        t,
+    )
+
+
+def warn_of(record: Record, last: int) -> None:
+    """Say once what a reader should know of a run: observations set aside, particles lost."""
+    first = last - len(record.info.collapsed) + 1
+    collapsed = np.flatnonzero(record.info.collapsed)
+    if len(collapsed):
+        warnings.warn(
+            f"At t = {first + int(collapsed[0])}{_others(len(collapsed))} every particle had likelihood zero, and the "
+            "observation was set aside: an outlier, or a model that excludes it. Heavier tails in observation() would "
+            "weigh it.",
+            EPFWarning,
+            stacklevel=3,
+        )
+    invalid = np.flatnonzero(record.info.invalid)
+    if len(invalid):
+        warnings.warn(
+            f"At t = {first + int(invalid[0])}{_others(len(invalid))} some particles (at most "
+            f"{int(record.info.invalid.max())}) were not finite numbers and got weight zero: the model gives NaN or "
+            "infinity for some states or parameters.",
+            EPFWarning,
+            stacklevel=3,
+        )
+
+
+def _others(count: int) -> str:
+    return "" if count == 1 else f" and {count - 1} other time{'s' if count > 2 else ''}"
+
+
+def check_method(method: object) -> None:
+    """A sentence for the class instead of an instance, or something that is no filter at all."""
+    if isinstance(method, type) and issubclass(method, Filter):
+        raise SettingError(f"The method is the class {method.__name__}: make one, for example epf.{method.__name__}().")
+    if not isinstance(method, Filter):
+        raise SettingError(
+            f"The method is {type(method).__name__}: it must be a filter such as epf.SIR(particles=1000)."
+        )
+
+
+def check_levels(levels: Sequence[float]) -> Array:
+    values = np.atleast_1d(np.asarray(levels, float))
+    if values.size == 0 or not ((values >= 0.0) & (values <= 1.0)).all():
+        raise SettingError(f"levels = {levels}: quantile levels must lie between 0 and 1.")
+    return jnp.asarray(values)
+
+
+def _settings(method: Filter, model: StateSpaceModel, us: Array | None) -> dict[str, str]:
+    return {"model": type(model).__name__, **method.describe(model, None if us is None else us[0])}
+
+
+def _length(y: Any) -> int:
+    try:
+        return len(y)
+    except TypeError:
+        raise DataError(
+            f"y is {type(y).__name__}: give an array or a list of observations, one row a time step."
+        ) from None

@@ -1,0 +1,61 @@
+"""The contract of a Gibbs density: p(theta | x_0:t, y_1:t) carried forward in a statistic of fixed size.
+
+Everything here is for one particle; the filter runs it for all. `theta` is the flat parameter vector.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.model import StateSpaceModel
+
+
+class Gibbs(eqx.Module):
+    """How one particle remembers its path, and what that says of theta."""
+
+    @abstractmethod
+    def init(self, model: StateSpaceModel, x_0: Float[Array, "*state"]) -> Any:
+        """The statistic of a path that is only x_0."""
+
+    @abstractmethod
+    def update(
+        self,
+        model: StateSpaceModel,
+        statistic: Any,
+        x_prev: Float[Array, "*state"],
+        new: Float[Array, "*new"],
+        x: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> Any:
+        """The statistic of the path one step longer; x = model.advance(x_prev, new)."""
+
+    @abstractmethod
+    def log_density(self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]) -> Float[Array, ""]:
+        """log p(theta | path), up to a constant of the path."""
+
+    @abstractmethod
+    def draw(
+        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]
+    ) -> Float[Array, " p"]:
+        """A move of theta that leaves p(theta | path) invariant; an independent draw where there is one."""
+
+    @abstractmethod
+    def moments(
+        self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]
+    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        """Mean and variance of each element of theta given the path (and, in a sweep, the other blocks)."""
+
+    @abstractmethod
+    def cdf(
+        self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"], points: Float[Array, " p"]
+    ) -> Float[Array, " p"]:
+        """P(theta_j <= points_j | path, other blocks) for each element j."""
+
+    @abstractmethod
+    def pdf(
+        self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"], points: Float[Array, " p"]
+    ) -> Float[Array, " p"]:
+        """The density that belongs to `cdf`."""

@@ -1,0 +1,333 @@
+"""Storvik's statistic: the Gaussian system process, as a linear regression that is never run twice.
+
+Given the path, every Gaussian law of the model whose mean is affine in the parameters is one observation of a regression
+
+        z = F beta + e,   e ~ N(0, C),  v C,  or  Sigma,
+
+with F = F(x_prev) read off the model by differentiation (equation 4 of the paper, extended to the observation and the
+initial law). Priors are independent: beta Gaussian, v inverse gamma, Sigma inverse Wishart. The statistic is the sums
+F'C^-1F, F'C^-1z (S2 and S1 in the proof of theorem 1) and, under an unknown variance, z'C^-1z and the count. The m_t and
+C_t of equation 5 are (C_0^-1 + sum F'C^-1F)^-1 and its product with the other sum; kept as sums, in compensated
+arithmetic, they stay right in float32 for any number of steps, where the recursion for C_t loses digits at each.
+
+With all variances known the draw is exact and independent. With an unknown variance the pair is semi-conjugate: one
+sweep draws beta given the variances, then each variance given beta, which leaves p(theta | path) invariant.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import Distribution
+
+from epf.compensated import Compensated
+from epf.dependence import depends_on, homogeneity, is_affine
+from epf.errors import UnsupportedModelError
+from epf.gibbs.base import Gibbs
+from epf.laws import gaussian_moments, is_gaussian, observed, without_missing
+from epf.matrices import cholesky, log_determinant, solve, solve_lower, solve_upper
+from epf.model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
+from epf.parameters import Parameters, Values
+
+_ALTERNATIVE = "use epf.LiuWest, or fix that parameter with epf.fix"
+
+
+class Sums(eqx.Module):
+    """The regressions with one kind of noise, added up; `zz` and `count` matter where the variance is unknown."""
+
+    FF: Compensated
+    Fz: Compensated
+    zz: Compensated
+    count: Float[Array, ""]
+
+
+class Conjugate(Gibbs):
+    """Which parameters are coefficients and which are variances, told from their priors."""
+
+    coefficients: tuple[str, ...]
+    variances: tuple[str, ...]
+    matrices: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: StateSpaceModel) -> "Conjugate":
+        priors = parameters(model).priors
+        for name, prior in priors.items():
+            if not is_gaussian(prior) and not isinstance(prior, dist.InverseGamma | dist.InverseWishart):
+                raise UnsupportedModelError(
+                    f"Storvik cannot learn {name!r} under a {type(prior).__name__} prior: a coefficient needs a normal "
+                    f"prior, a noise variance an InverseGamma or InverseWishart one; or {_ALTERNATIVE}."
+                )
+        return cls(
+            tuple(name for name, prior in priors.items() if is_gaussian(prior)),
+            tuple(name for name, prior in priors.items() if isinstance(prior, dist.InverseGamma)),
+            tuple(name for name, prior in priors.items() if isinstance(prior, dist.InverseWishart)),
+        )
+
+    # --- the path -----------------------------------------------------------------------------------------------
+
+    def init(self, model: StateSpaceModel, x_0: Float[Array, "*state"]) -> dict[str, Sums]:
+        params = parameters(model)
+        q = self._prior(params)[0].shape[0]
+        statistic = {"": _no_sums((), q), **{name: _no_sums((), q) for name in self.variances}}
+        for name in self.matrices:
+            statistic[name] = _no_sums(params.priors[name].event_shape, q)
+        return self._regress(model, statistic, "initial", lambda p: initial_law(model, p), x_0)
+
+    def update(
+        self,
+        model: StateSpaceModel,
+        statistic: dict[str, Sums],
+        x_prev: Float[Array, "*state"],
+        new: Float[Array, "*new"],
+        x: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> dict[str, Sums]:
+        statistic = self._regress(model, statistic, "transition", lambda p: transition_law(model, p, x_prev, u), new)
+        return self._regress(model, statistic, "observation", lambda p: observation_law(model, p, x, u), y)
+
+    def _regress(
+        self,
+        model: StateSpaceModel,
+        statistic: dict[str, Sums],
+        where: str,
+        law_of: Callable[[Values], Distribution],
+        value: Array,
+    ) -> dict[str, Sums]:
+        """Add one value of one law to the sums that its noise belongs to."""
+        params = parameters(model)
+        beta_0 = self._prior(params)[0]
+        unit = {name: jnp.ones(()) for name in self.variances}
+        unit |= {name: jnp.eye(params.priors[name].event_shape[0]) for name in self.matrices}
+
+        def law(beta: Array, noise: dict[str, Array]) -> Distribution:
+            return law_of(Values({**self._named(params, beta), **noise}))
+
+        kind = self._noise_of(where, law, beta_0, unit)
+        if kind is None:
+            return statistic
+        residual = jnp.ravel(value) - gaussian_moments(law(beta_0, unit))[0]
+        slope = jax.jacfwd(lambda beta: gaussian_moments(law(beta, unit))[0])(beta_0)
+        covariance = gaussian_moments(law(beta_0, unit))[1]
+        sums = statistic[kind]
+        if kind in self.matrices:
+            added = Sums(
+                sums.FF.add(jnp.einsum("ia,jb->ijab", slope, slope)),
+                sums.Fz.add(jnp.einsum("i,jb->ijb", residual, slope)),
+                sums.zz.add(jnp.outer(residual, residual)),
+                sums.count + 1.0,
+            )
+        else:
+            there = observed(residual)
+            slope = jnp.where(there[:, None], slope, 0.0)
+            residual, covariance = without_missing(residual, covariance)
+            lower = cholesky(covariance)
+            z, F = solve_lower(lower, residual), solve_lower(lower, slope)
+            added = Sums(sums.FF.add(F.T @ F), sums.Fz.add(F.T @ z), sums.zz.add(z @ z), sums.count + jnp.sum(there))
+        return {**statistic, kind: added}
+
+    def _noise_of(
+        self, where: str, law: Callable[..., Distribution], beta: Array, noise: dict[str, Array]
+    ) -> str | None:
+        """Which variance the law's noise has: "" if it is known, None if the law says nothing of the parameters."""
+        if not depends_on(lambda both: law(*both), (beta, noise)):
+            return None
+
+        def refuse(what: str) -> UnsupportedModelError:
+            return UnsupportedModelError(f"Storvik cannot learn from {where}(): {what}; {_ALTERNATIVE}.")
+
+        if not is_gaussian(law(beta, noise)):
+            raise refuse("it depends on unknown parameters and is not Gaussian")
+
+        def mean(beta: Array, noise: dict[str, Array]) -> Array:
+            return gaussian_moments(law(beta, noise))[0]
+
+        def covariance(part: Any, rest: dict[str, Array], beta: Array) -> Array:
+            return gaussian_moments(law(beta, {**rest, **part}))[1]
+
+        if not is_affine(mean, beta, noise):
+            raise refuse(f"its mean is not linear in {', '.join(self.coefficients)}")
+        if depends_on(lambda noise, beta: mean(beta, noise), noise, beta):
+            raise refuse(f"its mean depends on the variance {', '.join(noise)}")
+        if depends_on(lambda beta, noise: covariance({}, noise, beta), beta, noise):
+            raise refuse(f"its variance depends on {', '.join(self.coefficients)}")
+        active = [name for name in noise if depends_on(covariance, {name: noise[name]}, noise, beta)]
+        if not active:
+            return ""
+        if len(active) > 1:
+            raise refuse(f"its variance depends on {' and '.join(active)} together")
+        (name,) = active
+        if name in self.variances:
+            if homogeneity(covariance, {name: noise[name]}, noise, beta) != 1.0:
+                raise refuse(f"its variance is not seen to be proportional to {name}; write it as dist.Normal(mean, "
+                             f"jnp.sqrt(p.{name}))")  # fmt: skip
+        elif where != "transition" or getattr(law(beta, noise), "covariance_matrix", None) is not noise[name]:
+            raise refuse(f"{name} must be the whole covariance of the transition: write it as "
+                         f"dist.MultivariateNormal(mean, covariance_matrix=p.{name})")  # fmt: skip
+        return name
+
+    # --- the density --------------------------------------------------------------------------------------------
+
+    def log_density(
+        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
+    ) -> Float[Array, ""]:
+        params = parameters(model)
+        values = params.as_dict(theta)
+        delta = self._beta(params, theta) - self._prior(params)[0]
+        total = params.log_prior(theta) - 0.5 * _squares(statistic[""], delta)
+        for name in self.variances:
+            sums, v = statistic[name], values[name]
+            total += -0.5 * (sums.count * jnp.log(v) + _squares(sums, delta) / v)
+        for name in self.matrices:
+            sums, lower = statistic[name], cholesky(values[name])
+            scatter = solve(lower, _squares(sums, delta))
+            total += -0.5 * (sums.count * log_determinant(lower) + jnp.trace(scatter))
+        return total
+
+    def mean_and_covariance(
+        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
+    ) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
+        """m_t and C_t of equation 5: the coefficients given the path, and given the variances in `theta` if any."""
+        beta_0, lower, information = self._coefficients(model, statistic, theta)
+        return beta_0 + solve(lower, information), solve(lower, jnp.eye(beta_0.shape[0]))
+
+    def draw(
+        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
+    ) -> Float[Array, " p"]:
+        params = parameters(model)
+        values = params.as_dict(theta)
+        keys = jax.random.split(key, 1 + len(self.variances) + len(self.matrices))
+        if self.coefficients:
+            beta_0, lower, information = self._coefficients(model, statistic, theta)
+            beta = beta_0 + solve(lower, information) + solve_upper(lower, jax.random.normal(keys[0], beta_0.shape))
+            values |= self._named(params, beta)
+        given_beta = self._conditionals(model, statistic, params.vector(values))
+        for k, (name, law) in zip(keys[1:], given_beta.items(), strict=True):
+            values[name] = law.sample(k)
+        return params.vector(values)
+
+    def moments(
+        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
+    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        params = parameters(model)
+        means, variances = params.as_dict(theta), params.as_dict(jnp.zeros_like(theta))
+        if self.coefficients:
+            m, C = self.mean_and_covariance(model, statistic, theta)
+            means |= self._named(params, m)
+            variances |= self._named(params, jnp.diagonal(C))
+        for name, law in self._conditionals(model, statistic, theta).items():
+            means[name], variances[name] = _moments_of(law)
+        flat = [jnp.concatenate([jnp.ravel(part[name]) for name in params.names]) for part in (means, variances)]
+        return flat[0], flat[1]
+
+    def cdf(
+        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"], points: Float[Array, " p"]
+    ) -> Float[Array, " p"]:
+        """Exact for coefficients. For variances, whether the draw lies below: the incomplete gamma function costs more
+        than all the rest of the filter."""
+        mean, variance = self.moments(model, statistic, theta)
+        smooth = jax.scipy.stats.norm.cdf(points, mean, jnp.sqrt(variance))
+        return jnp.where(self._is_coefficient(model), smooth, jnp.asarray(theta <= points, theta.dtype))
+
+    def pdf(
+        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"], points: Float[Array, " p"]
+    ) -> Float[Array, " p"]:
+        """Exact for coefficients and scalar variances; for the elements of a matrix, a normal with their moments."""
+        params = parameters(model)
+        mean, variance = self.moments(model, statistic, theta)
+        density = jax.scipy.stats.norm.pdf(points, mean, jnp.sqrt(variance))
+        for name in self.variances:
+            law, at = self._conditionals(model, statistic, theta)[name], params.slices[name].start
+            exact = jnp.where(points[at] > 0.0, jnp.exp(law.log_prob(jnp.maximum(points[at], 1e-30))), 0.0)
+            density = density.at[at].set(exact)
+        return density
+
+    # --- pieces -------------------------------------------------------------------------------------------------
+
+    def _prior(self, params: Parameters) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
+        """Mean and covariance of the coefficients before the data."""
+        moments = [gaussian_moments(params.priors[name]) for name in self.coefficients]
+        mean = jnp.concatenate([jnp.zeros(0), *(m for m, _ in moments)])
+        return mean, jax.scipy.linalg.block_diag(jnp.zeros((0, 0)), *(C for _, C in moments))
+
+    def _named(self, params: Parameters, beta: Float[Array, " q"]) -> dict[str, Array]:
+        return Parameters({name: params.priors[name] for name in self.coefficients}).as_dict(beta)
+
+    def _beta(self, params: Parameters, theta: Float[Array, " p"]) -> Float[Array, " q"]:
+        values = params.as_dict(theta)
+        return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(values[name]) for name in self.coefficients)])
+
+    def _is_coefficient(self, model: StateSpaceModel) -> Array:
+        params = parameters(model)
+        sizes = {name: part.stop - part.start for name, part in params.slices.items()}
+        return jnp.array([name in self.coefficients for name in params.names for _ in range(sizes[name])], bool)
+
+    def _coefficients(
+        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
+    ) -> tuple[Float[Array, " q"], Float[Array, "q q"], Float[Array, " q"]]:
+        """beta given the path and the variances: prior mean, Cholesky factor of the precision, information vector."""
+        params = parameters(model)
+        values = params.as_dict(theta)
+        beta_0, C_0 = self._prior(params)
+        precision = solve(cholesky(C_0), jnp.eye(beta_0.shape[0])) + statistic[""].FF.value
+        information = statistic[""].Fz.value
+        for name in self.variances:
+            precision += statistic[name].FF.value / values[name]
+            information += statistic[name].Fz.value / values[name]
+        for name in self.matrices:
+            inverse = solve(cholesky(values[name]), jnp.eye(values[name].shape[0]))
+            precision += jnp.einsum("ij,ijab->ab", inverse, statistic[name].FF.value)
+            information += jnp.einsum("ij,ijb->b", inverse, statistic[name].Fz.value)
+        return beta_0, cholesky(0.5 * (precision + precision.T)), information
+
+    def _conditionals(
+        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
+    ) -> dict[str, Distribution]:
+        """Each variance given the path and the coefficients."""
+        params = parameters(model)
+        delta = self._beta(params, theta) - self._prior(params)[0]
+        laws: dict[str, Distribution] = {}
+        for name in self.variances:
+            prior: Any = params.priors[name]
+            sums = statistic[name]
+            squares = jnp.maximum(_squares(sums, delta), 0.0)
+            laws[name] = dist.InverseGamma(prior.concentration + 0.5 * sums.count, prior.rate + 0.5 * squares)
+        for name in self.matrices:
+            prior: Any = params.priors[name]
+            sums = statistic[name]
+            scale = prior.scale_matrix + _squares(sums, delta)
+            laws[name] = dist.InverseWishart(prior.concentration + sums.count, 0.5 * (scale + scale.T))
+        return laws
+
+
+def _no_sums(noise_shape: tuple[int, ...], q: int) -> Sums:
+    return Sums(
+        Compensated.zero((*noise_shape, q, q)),
+        Compensated.zero((*noise_shape, q)),
+        Compensated.zero(noise_shape),
+        jnp.zeros(()),
+    )
+
+
+def _squares(sums: Sums, delta: Float[Array, " q"]) -> Array:
+    """sum (z - F delta)'(z - F delta), or the matrix of sums of products where the noise is a matrix."""
+    cross = sums.Fz.value @ delta
+    if cross.ndim == 2:
+        cross = cross + cross.T
+        return sums.zz.value - cross + jnp.einsum("ijab,a,b->ij", sums.FF.value, delta, delta)
+    return sums.zz.value - 2.0 * cross + delta @ sums.FF.value @ delta
+
+
+def _moments_of(law: Any) -> tuple[Array, Array]:
+    """Mean and variance, infinite where they do not exist."""
+    if isinstance(law, dist.InverseGamma):
+        return law.mean, law.variance
+    k, nu, scale = law.event_shape[0], law.concentration, law.scale_matrix
+    mean = jnp.where(nu > k + 1, scale / (nu - k - 1), jnp.inf)
+    products = jnp.outer(jnp.diagonal(scale), jnp.diagonal(scale))
+    spread = ((nu - k + 1) * scale**2 + (nu - k - 1) * products) / ((nu - k) * (nu - k - 1) ** 2 * (nu - k - 3))
+    return mean, jnp.where(nu > k + 3, spread, jnp.inf)

@@ -1,0 +1,71 @@
+"""Linear algebra for the small matrices that every particle has its own of.
+
+A particle filter factors N little matrices at once. LAPACK is called once for each; the same arithmetic written out
+entry by entry is one vector operation over all particles. Up to `_UNROLLED` rows it is written out.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+_UNROLLED = 4
+
+
+def cholesky(matrix: Float[Array, "k k"]) -> Float[Array, "k k"]:
+    """Lower triangular L with L L' = matrix; NaN where the matrix is not positive definite."""
+    k = matrix.shape[0]
+    if k > _UNROLLED:
+        return jnp.linalg.cholesky(matrix)
+    rows: list[list[Array]] = []
+    for i in range(k):
+        row: list[Array] = []
+        for j in range(i):
+            dot = sum((row[m] * rows[j][m] for m in range(j)), start=jnp.zeros_like(matrix[0, 0]))
+            row.append((matrix[i, j] - dot) / rows[j][j])
+        square = sum((entry**2 for entry in row), start=jnp.zeros_like(matrix[0, 0]))
+        row.append(jnp.sqrt(matrix[i, i] - square))
+        rows.append(row)
+    zero = jnp.zeros_like(matrix[0, 0])
+    return jnp.stack([jnp.stack(row + [zero] * (k - len(row))) for row in rows])
+
+
+def solve_lower(lower: Float[Array, "k k"], b: Float[Array, " k *columns"]) -> Float[Array, " k *columns"]:
+    """L^-1 b for lower triangular L."""
+    k = lower.shape[0]
+    if k > _UNROLLED:
+        columns = b if b.ndim == 2 else b[:, None]
+        return jax.scipy.linalg.solve_triangular(lower, columns, lower=True).reshape(b.shape)
+    solution: list[Array] = []
+    for i in range(k):
+        known = sum((lower[i, j] * solution[j] for j in range(i)), start=jnp.zeros_like(b[0]))
+        solution.append((b[i] - known) / lower[i, i])
+    return jnp.stack(solution)
+
+
+def solve_upper(lower: Float[Array, "k k"], b: Float[Array, " k *columns"]) -> Float[Array, " k *columns"]:
+    """L'^-1 b for lower triangular L."""
+    k = lower.shape[0]
+    if k > _UNROLLED:
+        columns = b if b.ndim == 2 else b[:, None]
+        return jax.scipy.linalg.solve_triangular(lower, columns, lower=True, trans="T").reshape(b.shape)
+    solution: list[Array] = [jnp.zeros_like(b[0])] * k
+    for i in reversed(range(k)):
+        known = sum((lower[j, i] * solution[j] for j in range(i + 1, k)), start=jnp.zeros_like(b[0]))
+        solution[i] = (b[i] - known) / lower[i, i]
+    return jnp.stack(solution)
+
+
+def solve(lower: Float[Array, "k k"], b: Float[Array, " k *columns"]) -> Float[Array, " k *columns"]:
+    """(L L')^-1 b."""
+    return solve_upper(lower, solve_lower(lower, b))
+
+
+def log_determinant(lower: Float[Array, "k k"]) -> Float[Array, ""]:
+    """log |L L'|."""
+    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(lower)))
+
+
+def gaussian_log_density(residual: Float[Array, " k"], lower: Float[Array, "k k"]) -> Float[Array, ""]:
+    """log N(residual; 0, L L')."""
+    white = solve_lower(lower, residual)
+    return -0.5 * (white @ white + log_determinant(lower) + residual.shape[0] * jnp.log(2.0 * jnp.pi))

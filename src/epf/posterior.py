@@ -1,0 +1,134 @@
+"""Posterior: what a filter knows of theta and x at one time.
+
+Filters hold it in different forms (weighted particles, a Gaussian, a mixture of Gibbs densities); each form says how its
+moments, quantiles, densities and draws are computed, and this file gives them the names that users type.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.errors import SettingError
+from epf.keys import root_key
+from epf.parameters import Parameters
+from epf.weighted import mean_and_sd, quantiles
+
+
+class Posterior(eqx.Module):
+    """The posterior of the parameters and the state, given the observations so far."""
+
+    parameters: eqx.AbstractVar[Parameters]
+
+    @abstractmethod
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        """Mean and standard deviation of the flat parameter vector."""
+
+    @abstractmethod
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        """Marginal quantiles of the flat parameter vector."""
+
+    @abstractmethod
+    def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
+        """The marginal density of one element of the flat vector."""
+
+    @abstractmethod
+    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
+        """Draws of the flat parameter vector, equally weighted."""
+
+    @abstractmethod
+    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
+        """Mean and standard deviation of the state."""
+
+    @property
+    def mean(self) -> dict[str, Any]:
+        """Posterior means by name."""
+        return self._by_name(_moments(self)[0])
+
+    @property
+    def sd(self) -> dict[str, Any]:
+        """Posterior standard deviations by name."""
+        return self._by_name(_moments(self)[1])
+
+    def quantile(self, level: float) -> dict[str, Any]:
+        """Marginal posterior quantiles by name: `quantile(0.95)["theta"]`."""
+        if not 0.0 <= level <= 1.0:
+            raise SettingError(f"quantile({level}): the level must lie between 0 and 1.")
+        return self._by_name(_quantiles(self, jnp.asarray([level], float))[0])
+
+    def density(self, name: str, grid: Any) -> np.ndarray:
+        """The marginal posterior density of one parameter at the points of `grid`."""
+        points = jnp.atleast_1d(jnp.asarray(grid, float))
+        return np.asarray(_marginal_density(self, self.parameters.index(name), points))
+
+    def sample(self, count: int, seed: int = 0) -> dict[str, np.ndarray]:
+        """`count` equally weighted draws by name, each of shape (count, *shape)."""
+        if count < 1:
+            raise SettingError(f"sample({count}): ask for at least one draw.")
+        draws = np.asarray(_draws(self, root_key(seed), count))
+        return self.parameters.as_dict(draws, (count,))
+
+    @property
+    def state_mean(self) -> Any:
+        return _plain(_state_moments(self)[0])
+
+    @property
+    def state_sd(self) -> Any:
+        return _plain(_state_moments(self)[1])
+
+    def _by_name(self, vector: Array) -> dict[str, Any]:
+        return {name: _plain(value) for name, value in self.parameters.as_dict(np.asarray(vector)).items()}
+
+
+class ParticlePosterior(Posterior):
+    """Weighted particles: theta (p, particles), x (*state, particles), normalised weights (particles,)."""
+
+    parameters: Parameters
+    theta: Float[Array, "p particles"]
+    x: Float[Array, "*state particles"]
+    weights: Float[Array, " particles"]
+
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        return mean_and_sd(self.theta, self.weights)
+
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        return quantiles(self.theta, self.weights, levels)
+
+    def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
+        """A kernel estimate (Silverman's rule), made where the parameter is unconstrained if it can be."""
+        to_real = self.parameters.to_real(index)
+        values, points = jax.vmap(to_real)(self.theta[index]), jax.vmap(to_real)(grid)
+        slope = jnp.abs(jax.vmap(jax.grad(to_real))(grid))
+        size = 1.0 / jnp.sum(self.weights**2)
+        _, sd = mean_and_sd(values, self.weights)
+        middle = quantiles(values[None], self.weights, jnp.array([0.25, 0.75]))[:, 0]
+        spread = jnp.minimum(sd, (middle[1] - middle[0]) / 1.34)
+        width = 0.9 * jnp.where(spread > 0.0, spread, jnp.maximum(sd, 1e-12)) * size**-0.2
+        z = (points[:, None] - values[None, :]) / width
+        density = jnp.exp(-0.5 * z**2) @ self.weights / (width * jnp.sqrt(2.0 * jnp.pi))
+        return jnp.nan_to_num(density * slope)  # outside the support it is zero
+
+    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
+        chosen = jax.random.choice(key, self.weights.shape[0], (count,), p=self.weights)
+        return self.theta[:, chosen].T
+
+    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
+        return mean_and_sd(self.x, self.weights)
+
+
+# A filter calls the methods inside its compiled step; what a user asks for is compiled here.
+_moments = eqx.filter_jit(lambda posterior: posterior.moments())
+_quantiles = eqx.filter_jit(lambda posterior, levels: posterior.quantiles(levels))
+_marginal_density = eqx.filter_jit(lambda posterior, index, grid: posterior.marginal_density(index, grid))
+_draws = eqx.filter_jit(lambda posterior, key, count: posterior.draws(key, count))
+_state_moments = eqx.filter_jit(lambda posterior: posterior.state_moments())
+
+
+def _plain(value: Any) -> Any:
+    """A number as a Python float, anything larger as a numpy array."""
+    array = np.asarray(value)
+    return float(array) if array.ndim == 0 else array

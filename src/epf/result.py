@@ -1,0 +1,107 @@
+"""Result: the answer a user holds."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from epf.blocks import Record
+from epf.filters.base import Filter
+from epf.model import StateSpaceModel
+from epf.parameters import Parameters
+from epf.posterior import Posterior
+
+
+class Result:
+    """The posterior after the last observation, and its history.
+
+    `settings` says how it was made, with what was chosen automatically; `seconds` includes compilation. `state` is the
+    filter's own state at time `t`, from which `epf.fit(..., after=result)` goes on.
+    """
+
+    def __init__(
+        self,
+        model: StateSpaceModel,
+        method: Filter,
+        seed: int,
+        t: int,
+        state: Any,
+        record: Record,
+        levels: tuple[float, ...],
+        seconds: float,
+        settings: dict[str, str],
+    ) -> None:
+        self.model = model
+        self.method = method
+        self.seed = seed
+        self.t = t
+        self.state = state
+        self.record = record
+        self.levels = levels
+        self.seconds = seconds
+        self.settings = settings
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """What is known of the parameters and the state after the last observation."""
+        return self.method.posterior(self.model, self.state)
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.posterior.parameters
+
+    @property
+    def mean(self) -> dict[str, Any]:
+        """Posterior means by name."""
+        return self.posterior.mean
+
+    @property
+    def sd(self) -> dict[str, Any]:
+        """Posterior standard deviations by name."""
+        return self.posterior.sd
+
+    def quantile(self, level: float) -> dict[str, Any]:
+        """Marginal posterior quantiles by name."""
+        return self.posterior.quantile(level)
+
+    def interval(self, mass: float = 0.9) -> dict[str, tuple[Any, Any]]:
+        """Central posterior intervals by name."""
+        low, high = self.quantile(0.5 - 0.5 * mass), self.quantile(0.5 + 0.5 * mass)
+        return {name: (low[name], high[name]) for name in low}
+
+    def density(self, name: str, grid: Any) -> np.ndarray:
+        """The marginal posterior density of one parameter at the points of `grid`."""
+        return self.posterior.density(name, grid)
+
+    def sample(self, count: int, seed: int = 0) -> dict[str, np.ndarray]:
+        """Equally weighted posterior draws by name."""
+        return self.posterior.sample(count, seed)
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(y_1:t), as the filter estimates it."""
+        return float(np.sum(self.record.info.log_evidence, dtype=np.float64))
+
+    @cached_property
+    def history(self) -> Any:
+        """An xarray.Dataset over time: mean, sd, quantile, state_mean, state_sd, ess, log_evidence and the flags."""
+        from epf.report.dataset import history
+
+        return history(self.record, self.t, self.levels, self.parameters.labels)
+
+    def plot(self, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
+        """Each parameter over time with its central band, and the truth where it is known; returns matplotlib axes."""
+        from epf.report.plots import plot_history
+
+        return plot_history(self, truth, ax)
+
+    def __repr__(self) -> str:
+        lines = [f"{key}: {value}" for key, value in self.settings.items()]
+        low, high = self.posterior.quantile(0.05), self.posterior.quantile(0.95)
+        mean, sd = self.mean, self.sd
+        for name in mean:
+            lines.append(f"{name}: mean {mean[name]:.4g}, sd {sd[name]:.3g}, 90% {low[name]:.4g} .. {high[name]:.4g}"
+                         if np.ndim(mean[name]) == 0 else f"{name}: mean {mean[name]}, sd {sd[name]}")  # fmt: skip
+        return f"Result after {self.t} observations\n  " + "\n  ".join(
+            [*lines, f"log-evidence: {self.log_evidence:.5g}"]
+        )

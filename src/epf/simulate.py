@@ -1,0 +1,49 @@
+"""Data from a model with given parameter values."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from epf.check import check_inputs, check_model
+from epf.errors import SettingError
+from epf.keys import root_key, step_key
+from epf.laws import draw
+from epf.model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.parameters import Values
+
+
+def simulate(
+    model: StateSpaceModel, values: Mapping[str, Any], steps: int, seed: int = 0, inputs: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """States and observations drawn from the model.
+
+    `values` gives every unknown parameter its true value. Returns `x` of shape (steps, *state) and `y` of shape
+    (steps, *observation); `x[0]` is x_1, and `y[0]` observes it.
+    """
+    if not isinstance(steps, int | np.integer) or steps < 1:
+        raise SettingError(f"steps = {steps!r}: it must be a whole number, 1 or more.")
+    us = check_inputs(inputs, int(steps))
+    check_model(model, None if us is None else us[0])
+    theta = parameters(model).vector(values)
+    p = parameters(model).named(theta)
+    x, y = _simulate(model, p, root_key(seed), jnp.arange(1, steps + 1), us)
+    return np.asarray(x), np.asarray(y)
+
+
+@eqx.filter_jit
+def _simulate(
+    model: StateSpaceModel, p: Values, root: PRNGKeyArray, times: Array, us: Array | None
+) -> tuple[Array, Array]:
+    def step(x: Array, at: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
+        t, u = at
+        move, observe = jax.random.split(step_key(root, t))
+        x = advance(model, x, draw(transition_law(model, p, x, u), move))
+        return x, (x, draw(observation_law(model, p, x, u), observe))
+
+    x_0 = draw(initial_law(model, p), step_key(root, 0))
+    return jax.lax.scan(step, x_0, (times, us))[1]

@@ -1,0 +1,1 @@
+"""What every particle filter is made of: weights, resampling, proposals."""

@@ -1,0 +1,67 @@
+"""The automatic choice: reads the model's laws and takes the best proposal that fits them."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import constraints
+
+from epf.dependence import depends_on, is_affine
+from epf.laws import gaussian_moments, is_gaussian, support
+from epf.model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.parameters import Values
+from epf.smc.proposals.base import Bootstrap, Proposal, Proposed
+from epf.smc.proposals.defensive import Defensive
+from epf.smc.proposals.linearised import Linearised
+from epf.smc.proposals.optimal import Optimal
+
+
+class Automatic(Proposal):
+    """Whatever fits the model: optimal, linearised, defensive or bootstrap. `epf.choose_proposal(model)` tells which."""
+
+    def propose(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        p: Values,
+        x_prev: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Float[Array, " inputs"] | None,
+    ) -> Proposed:
+        return _choose(model, p, x_prev, u).propose(key, model, p, x_prev, y, u)
+
+    def describe(self) -> str:
+        return "automatic"
+
+
+def choose_proposal(model: StateSpaceModel, inputs: Float[Array, " inputs"] | None = None) -> Proposal:
+    """The proposal that `Automatic` uses for a model; `inputs` is one row of them, for a model that has any."""
+    params = parameters(model)
+    chosen: list[Proposal] = []
+
+    def trace(theta: Array) -> None:
+        p = params.named(theta)
+        x = jnp.zeros(initial_law(model, p).event_shape)
+        chosen.append(_choose(model, p, x, inputs))
+
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    return chosen[-1]
+
+
+def _choose(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None) -> Proposal:
+    transition = transition_law(model, p, x_prev, u)
+    shape = transition.event_shape
+    stand_in = jnp.zeros(shape)
+
+    def observe(new: Array):
+        return observation_law(model, p, advance(model, x_prev, new), u)
+
+    linear_gaussian = (
+        is_gaussian(observe(stand_in))
+        and is_affine(lambda new: gaussian_moments(observe(new))[0], stand_in)
+        and not depends_on(lambda new: gaussian_moments(observe(new))[1], stand_in)
+    )
+    if is_gaussian(transition):
+        return Optimal() if linear_gaussian else Linearised()
+    everywhere = support(transition) in (constraints.real, constraints.real_vector)
+    everywhere = everywhere or getattr(support(transition), "base_constraint", None) is constraints.real
+    return Defensive() if linear_gaussian and everywhere else Bootstrap()

@@ -1,0 +1,80 @@
+"""The optimal proposal, exact where a Gaussian transition is observed linearly with Gaussian noise.
+
+        new ~ N(m, Q),  y | new ~ N(b + H new, R)   gives   q = p(new | x_prev, y),  weight p(y | x_prev)
+
+which no other proposal can beat: the weight does not depend on the draw (Doucet, Godsill and Andrieu 2000, section II.D).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.laws import gaussian_moments, marginal_gaussian_log_density, observed, without_missing
+from epf.matrices import cholesky, solve
+from epf.model import StateSpaceModel, advance, observation_law, transition_law
+from epf.parameters import Values
+from epf.smc.proposals.base import Proposal, Proposed
+
+
+class Optimal(Proposal):
+    """p(new | x_prev, y) itself. For models whose observation is linear and Gaussian in a Gaussian transition."""
+
+    def propose(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        p: Values,
+        x_prev: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Float[Array, " inputs"] | None,
+    ) -> Proposed:
+        transition = transition_law(model, p, x_prev, u)
+        mean, covariance = gaussian_moments(transition)
+        residual, slope, noise = linear_observation(model, p, x_prev, mean, transition.event_shape, y, u)
+        q_mean, q_covariance = condition(mean, covariance, residual, slope, noise)
+        z = jax.random.normal(key, mean.shape)
+        new = q_mean + cholesky(q_covariance) @ z
+        log_weight = marginal_gaussian_log_density(residual, slope @ covariance @ slope.T + noise)
+        return new.reshape(transition.event_shape), log_weight
+
+    def describe(self) -> str:
+        return "optimal: p(new | previous state, y), exact for a linear Gaussian observation"
+
+
+def linear_observation(
+    model: StateSpaceModel,
+    p: Values,
+    x_prev: Array,
+    at: Float[Array, " k"],
+    shape: tuple[int, ...],
+    y: Array,
+    u: Array | None,
+) -> tuple[Float[Array, " m"], Float[Array, "m k"], Float[Array, "m m"]]:
+    """A Gaussian observation about the new part `at`: residual y - mean (NaN where missing), slope, noise covariance."""
+
+    def mean_of(new: Float[Array, " k"]) -> Float[Array, " m"]:
+        law = observation_law(model, p, advance(model, x_prev, new.reshape(shape)), u)
+        return gaussian_moments(law)[0]
+
+    noise = gaussian_moments(observation_law(model, p, advance(model, x_prev, at.reshape(shape)), u))[1]
+    return jnp.ravel(y) - mean_of(at), jax.jacfwd(mean_of)(at), noise
+
+
+def condition(
+    mean: Float[Array, " k"],
+    covariance: Float[Array, "k k"],
+    residual: Float[Array, " m"],
+    slope: Float[Array, "m k"],
+    noise: Float[Array, "m m"],
+) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
+    """Mean and covariance of a Gaussian given a linear Gaussian observation of it: the Kalman update.
+
+    The covariance is in Joseph's form, which stays positive definite in float32 when the observation is sharp.
+    """
+    slope = jnp.where(observed(residual)[:, None], slope, 0.0)
+    filled, kept_noise = without_missing(residual, noise)
+    total = slope @ covariance @ slope.T + kept_noise
+    gain = solve(cholesky(total), slope @ covariance).T
+    left = jnp.eye(mean.shape[0]) - gain @ slope
+    updated = left @ covariance @ left.T + gain @ kept_noise @ gain.T
+    return mean + gain @ filled, 0.5 * (updated + updated.T)

@@ -1,0 +1,83 @@
+"""One observation at a time; the only mutable object in the library."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from epf.blocks import Record, run_block, start
+from epf.check import Shapes, check_inputs, check_model, check_observations
+from epf.errors import DataError
+from epf.filters.base import Filter, Info
+from epf.fit import LEVELS, check_levels, check_method, failure, warn_of
+from epf.keys import root_key
+from epf.model import StateSpaceModel
+from epf.posterior import Posterior
+
+
+class Stream:
+    """A filter that learns as observations arrive: `stream.update(y)`, then `stream.posterior`.
+
+    Its answers are bit for bit those of `epf.fit` over the same observations. An update that fails (bad data, a model
+    that gives NaN) raises and leaves the stream as it was.
+    """
+
+    def __init__(
+        self, model: StateSpaceModel, method: Filter, *, seed: int = 0, levels: Sequence[float] = LEVELS
+    ) -> None:
+        check_method(method)
+        self.model = model
+        self.method = method
+        self.seed = seed
+        self.t = 0
+        self.log_evidence = 0.0
+        self._levels = check_levels(levels)
+        self._root = root_key(seed)
+        self._shapes: Shapes | None = None
+        self._inputs: int | None = None
+        self._state: Any = None
+        self._record: Record | None = None
+
+    def update(self, y: Any, u: Any = None) -> Info:
+        """Take in one observation (a number or a row, NaN where missing) and this step's inputs, if the model has any."""
+        us = check_inputs(None if u is None else np.atleast_2d(u), 1)
+        if self._shapes is None:
+            self._shapes = check_model(self.model, None if us is None else us[0])
+            self._inputs = None if us is None else us.shape[1]
+            self._state = start(self.method, self.model, self._root)
+        if self._inputs != (None if us is None else us.shape[1]):
+            raise DataError(
+                f"update() was given {us if us is None else us.shape[1]} inputs, but {self._inputs} before."
+            )
+        ys = check_observations([y], self._shapes)
+        state, record = run_block(
+            self.method,
+            self.model,
+            self._root,
+            self._state,
+            jnp.asarray(self.t),
+            jnp.asarray(1),
+            jnp.asarray(ys),
+            us,
+            self._levels,
+        )
+        record = jax.tree.map(np.asarray, record)
+        if record.info.failed[0]:
+            raise failure(self.t + 1)
+        self._state, self._record = state, record
+        self.t += 1
+        self.log_evidence += float(record.info.log_evidence[0])
+        warn_of(record, self.t)
+        return jax.tree.map(lambda leaf: leaf[0], record.info)
+
+    @property
+    def posterior(self) -> Posterior:
+        """What is known now; before the first observation, the prior."""
+        if self._state is None:
+            self._state = start(self.method, self.model, self._root)
+        return self.method.posterior(self.model, self._state)
+
+    def __repr__(self) -> str:
+        return f"Stream({type(self.model).__name__}, {type(self.method).__name__}, t={self.t})"

@@ -1,0 +1,26 @@
+"""What the models of the zoo share: each field is either a known value or the prior of an unknown one."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from numpyro.distributions import Distribution
+
+from epf.model import StateSpaceModel
+from epf.parameters import Values
+
+Field = Any  # a number, an array, or a numpyro distribution
+
+
+class FieldModel(StateSpaceModel):
+    """A model whose fields say what is known: `Sin(sigma=1.0)` knows sigma, `Sin(sigma=dist.Gamma(2.0, 2.0))` learns it."""
+
+    def prior(self) -> dict[str, Distribution]:
+        return {name: value for name, value in self._fields().items() if isinstance(value, Distribution)}
+
+    def values(self, p: Any) -> Values:
+        """Every field's value by name, known or learned."""
+        return Values({name: p[name] if name in p else jnp.asarray(value) for name, value in self._fields().items()})
+
+    def _fields(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if not f.metadata.get("static", False)}
