@@ -10,6 +10,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 # Calls whose body can be followed one argument at a time; through any other, everything depends on everything.
@@ -54,51 +55,63 @@ def homogeneity(function: Callable[..., Any], argument: Any, *rest: Any) -> floa
     size = len(jax.tree.leaves(argument))
     jaxpr = jax.make_jaxpr(lambda *args: eqx.filter(function(*args), eqx.is_array))(argument, *rest)
     degrees = _degrees(jaxpr.jaxpr, [1.0 if i < size else 0.0 for i in range(len(jaxpr.in_avals))])
-    return degrees[0] if degrees and all(degree == degrees[0] for degree in degrees) else None
+    return _common(degrees) if degrees else None
 
 
-_KEEP_DEGREE = {
-    "broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "reduce_sum", "neg", "slice",
-    "dynamic_slice", "gather", "copy", "reduce_max", "reduce_min", "expand_dims", "symmetric_product", "copy_p",
-}  # fmt: skip
-_SAME_DEGREE = {"add", "sub", "max", "min", "concatenate", "add_any"}
+_ANY = "any"  # the degree of zero: it is homogeneous of every degree
+_KEEPS = {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "reduce_sum", "neg", "slice",
+          "gather", "copy", "expand_dims", "pad", "symmetric_product"}  # fmt: skip
+_SUMS = {"add", "sub", "max", "min", "concatenate", "add_any", "scatter", "scatter-add"}
+
+
+def _common(degrees: list[Any]) -> Any:
+    """The one degree that all have, or None."""
+    definite = {degree for degree in degrees if degree != _ANY}
+    return _ANY if not definite else definite.pop() if len(definite) == 1 else None
 
 
 def _degrees(jaxpr: Jaxpr, input_degrees: list[Any]) -> list[Any]:
     known: dict[Any, Any] = dict(zip(jaxpr.invars, input_degrees, strict=True))
 
     def degree(var: Any) -> Any:
-        return 0.0 if isinstance(var, Literal) else known.get(var, 0.0)  # what is not an input is a constant
+        if isinstance(var, Literal):
+            return _ANY if np.all(np.asarray(var.val) == 0) else 0.0
+        return known.get(var, 0.0)  # what is not an input is a constant
 
     for equation in jaxpr.eqns:
-        name = equation.primitive.name
         inputs = [degree(var) for var in equation.invars]
         body = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
         body = body.jaxpr if isinstance(body, ClosedJaxpr) else body
-        outputs: list[Any] = [None] * len(equation.outvars)
-        if all(d == 0.0 for d in inputs):
-            outputs = [0.0] * len(equation.outvars)
-        elif None in inputs:
-            pass
-        elif name in _CALLS and body is not None and len(body.invars) == len(inputs):
+        if equation.primitive.name in _CALLS and body is not None and len(body.invars) == len(inputs):
             outputs = _degrees(body, inputs)
-        elif name in ("mul", "dot_general"):
-            outputs = [inputs[0] + inputs[1]]
-        elif name == "div":
-            outputs = [inputs[0] - inputs[1]]
-        elif name in ("sqrt", "cholesky"):
-            outputs = [0.5 * inputs[0]]
-        elif name == "rsqrt":
-            outputs = [-0.5 * inputs[0]]
-        elif name == "square":
-            outputs = [2.0 * inputs[0]]
-        elif name == "integer_pow":
-            outputs = [equation.params["y"] * inputs[0]]
-        elif name == "pow" and isinstance(equation.invars[1], Literal):
-            outputs = [float(equation.invars[1].val) * inputs[0]]
-        elif name in _KEEP_DEGREE or (name in _SAME_DEGREE and all(d == inputs[0] for d in inputs)):
-            outputs = [inputs[0]]
-        elif name == "select_n" and inputs[0] == 0.0 and all(d == inputs[1] for d in inputs[1:]):
-            outputs = [inputs[1]]
+        else:
+            outputs = [_degree_after(equation, inputs)] * len(equation.outvars)
         known.update(zip(equation.outvars, outputs, strict=True))
     return [degree(var) for var in jaxpr.outvars]
+
+
+def _degree_after(equation: Any, inputs: list[Any]) -> Any:
+    """The degree of an operation's outputs, given its inputs'."""
+    name, first = equation.primitive.name, inputs[0] if inputs else 0.0
+    if None in inputs:
+        return None
+    if name in _KEEPS and first == _ANY:
+        return _ANY
+    if all(d in (0.0, _ANY) for d in inputs) and name not in _SUMS | {"mul", "dot_general", "select_n"}:
+        return 0.0
+    if name in _KEEPS:
+        return first
+    if name in ("mul", "dot_general"):
+        return _ANY if _ANY in inputs else first + inputs[1]
+    if name in _SUMS:
+        return _common([inputs[0], inputs[-1]] if name.startswith("scatter") else inputs)
+    if name == "select_n":
+        return _common(inputs[1:]) if first in (0.0, _ANY) else None
+    if _ANY in inputs:
+        return None
+    if name == "div":
+        return first - inputs[1]
+    if name == "pow" and isinstance(equation.invars[1], Literal):
+        return float(equation.invars[1].val) * first
+    powers = {"sqrt": 0.5, "cholesky": 0.5, "rsqrt": -0.5, "square": 2.0, "integer_pow": equation.params.get("y")}
+    return powers[name] * first if name in powers else None

@@ -20,7 +20,7 @@ from epf.model import StateSpaceModel
 from epf.progress import progress_bar
 from epf.result import Result
 
-LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+LEVELS = (0.05, 0.5, 0.95)
 _ROOM = 1024
 _FIRST_BLOCK = 16
 _SECONDS_A_BLOCK = 0.5

@@ -6,7 +6,7 @@ so a particle's key is a *lane*: the step's two key words plus the particle's nu
 (key, lane, word number), which `jax.random` and `numpyro.distributions` use like any other JAX key.
 
 The hash is pcg4d (Jarzynski and Olano, "Hash functions for GPU rendering", JCGT 9(3), 2020); `docs/design.md` reports
-how it was tested. Keys for everything else (steps, splits) are made by Threefry.
+how it was tested. The key of a step is made by Threefry, everything within a step by the hash.
 """
 
 from typing import Any
@@ -27,7 +27,8 @@ def root_key(seed: int) -> PRNGKeyArray:
 
 def step_key(root: PRNGKeyArray, t: int | Array) -> PRNGKeyArray:
     """The key of step `t`; `t = 0` is the initial draw."""
-    return jax.random.fold_in(root, t)
+    words = jax.random.key_data(jax.random.fold_in(root, t))
+    return jax.random.wrap_key_data(jnp.append(words, jnp.uint32(0)), impl=_LANE_IMPLEMENTATION)
 
 
 def lanes(key: PRNGKeyArray, count: int) -> PRNGKeyArray:
@@ -35,7 +36,7 @@ def lanes(key: PRNGKeyArray, count: int) -> PRNGKeyArray:
     words = jnp.ravel(jax.random.key_data(key)).astype(jnp.uint32)
     k0, k1 = words[0], words[-1]
     if words.shape[0] == 3:  # already a lane: a filter inside a particle
-        k0, k1 = _threefry(words[0], words[1], words[2], jnp.uint32(_LANES))
+        _, _, k0, k1 = _hash(words[2], words[0], jnp.uint32(_LANES), words[1])
     if words.shape[0] == 4:  # the "rbg" kind
         k0, k1 = _threefry(words[0], words[1], words[2], words[3])
     lane = jax.lax.iota(jnp.uint32, count)
@@ -53,8 +54,8 @@ def _threefry(k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]
     return y0, y1
 
 
-def _hash(lane: Array, k0: Array, word: Array, k1: Array) -> Array:
-    """pcg4d, of which the last of the four words is kept: it has seen all the mixing."""
+def _hash(lane: Array, k0: Array, word: Array, k1: Array) -> tuple[Array, Array, Array, Array]:
+    """pcg4d of four words. The last of its results has seen all the mixing; it is the one used as a random word."""
     x, y, z, w = (v * jnp.uint32(1664525) + jnp.uint32(1013904223) for v in (lane, k0, word, k1))
     x = x + y * w
     y = y + z * x
@@ -64,7 +65,8 @@ def _hash(lane: Array, k0: Array, word: Array, k1: Array) -> Array:
     x = x + y * w
     y = y + z * x
     z = z + x * y
-    return w + y * z
+    w = w + y * z
+    return x, y, z, w
 
 
 def _seed(seed: Array) -> UInt32[Array, "3"]:
@@ -73,9 +75,9 @@ def _seed(seed: Array) -> UInt32[Array, "3"]:
 
 
 def _child(key: UInt32[Array, "3"], kind: int, number: Array) -> UInt32[Array, "*shape 3"]:
-    a, b = _threefry(key[0], key[1], key[2], jnp.uint32(kind))
-    k0, k1 = _threefry(a, b, number, jnp.uint32(0))
-    return jnp.stack([k0, k1, jnp.zeros_like(k0)], axis=-1)
+    """The lane `number` of a new key: children are to a lane what lanes are to a step."""
+    _, _, k0, k1 = _hash(key[2], key[0], jnp.uint32(kind), key[1])
+    return jnp.stack([jnp.broadcast_to(k0, number.shape), jnp.broadcast_to(k1, number.shape), number], axis=-1)
 
 
 def _fold_in(key: UInt32[Array, "3"], data: Any) -> UInt32[Array, "3"]:
@@ -87,13 +89,11 @@ def _split(key: UInt32[Array, "3"], shape: tuple[int, ...]) -> UInt32[Array, "*s
 
 
 def _random_bits(key: UInt32[Array, "3"], bit_width: int, shape: tuple[int, ...]) -> Array:
-    size = int(np.prod(shape))
-    word = jax.lax.iota(jnp.uint32, size).reshape(shape)
+    word = jax.lax.iota(jnp.uint32, int(np.prod(shape))).reshape(shape)
     if bit_width == 64:
-        high = _hash(key[2], key[0], word, key[1]).astype(jnp.uint64)
-        low = _hash(key[2], key[0], word + jnp.uint32(size), key[1]).astype(jnp.uint64)
-        return (high << 32) | low
-    bits = _hash(key[2], key[0], word, key[1])
+        _, _, low, high = _hash(key[2], key[0], word, key[1])
+        return (high.astype(jnp.uint64) << 32) | low.astype(jnp.uint64)
+    bits = _hash(key[2], key[0], word, key[1])[3]
     return bits if bit_width == 32 else bits.astype({8: jnp.uint8, 16: jnp.uint16}[bit_width])
 
 

@@ -43,19 +43,20 @@ class Gibbs(eqx.Module):
         """A move of theta that leaves p(theta | path) invariant; an independent draw where there is one."""
 
     @abstractmethod
-    def moments(
-        self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]
-    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
-        """Mean and variance of each element of theta given the path (and, in a sweep, the other blocks)."""
+    def marginals(self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]) -> "Marginals":
+        """Each element of theta by itself, given the path (and, where the draw is a sweep, given the other blocks)."""
+
+
+class Marginals(eqx.Module):
+    """The marginal laws of the elements of theta, for one particle."""
+
+    mean: eqx.AbstractVar[Float[Array, " p"]]
+    variance: eqx.AbstractVar[Float[Array, " p"]]
 
     @abstractmethod
-    def cdf(
-        self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"], points: Float[Array, " p"]
-    ) -> Float[Array, " p"]:
-        """P(theta_j <= points_j | path, other blocks) for each element j."""
+    def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
+        """P(theta_j <= points_j) for each element j."""
 
     @abstractmethod
-    def pdf(
-        self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"], points: Float[Array, " p"]
-    ) -> Float[Array, " p"]:
+    def pdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
         """The density that belongs to `cdf`."""

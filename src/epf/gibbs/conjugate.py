@@ -21,13 +21,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
 from epf.compensated import Compensated
 from epf.dependence import depends_on, homogeneity, is_affine
 from epf.errors import UnsupportedModelError
-from epf.gibbs.base import Gibbs
+from epf.gamma import inverse_gamma, inverse_wishart
+from epf.gibbs.base import Gibbs, Marginals
 from epf.laws import gaussian_moments, is_gaussian, observed, without_missing
 from epf.matrices import cholesky, log_determinant, solve, solve_lower, solve_upper
 from epf.model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
@@ -205,46 +206,34 @@ class Conjugate(Gibbs):
             beta_0, lower, information = self._coefficients(model, statistic, theta)
             beta = beta_0 + solve(lower, information) + solve_upper(lower, jax.random.normal(keys[0], beta_0.shape))
             values |= self._named(params, beta)
-        given_beta = self._conditionals(model, statistic, params.vector(values))
-        for k, (name, law) in zip(keys[1:], given_beta.items(), strict=True):
-            values[name] = law.sample(k)
+        moved = params.vector(values)
+        drawn = iter(keys[1:])
+        for name, (shape, rate) in self._inverse_gammas(model, statistic, moved).items():
+            values[name] = inverse_gamma(next(drawn), shape, rate)
+        for name, (degrees, scale) in self._inverse_wisharts(model, statistic, moved).items():
+            values[name] = inverse_wishart(next(drawn), degrees, cholesky(scale))
         return params.vector(values)
 
-    def moments(
+    def marginals(
         self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
-    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+    ) -> "ConjugateMarginals":
         params = parameters(model)
-        means, variances = params.as_dict(theta), params.as_dict(jnp.zeros_like(theta))
+        blocks: dict[str, tuple[Array, Array, Array, Array]] = {}
         if self.coefficients:
             m, C = self.mean_and_covariance(model, statistic, theta)
-            means |= self._named(params, m)
-            variances |= self._named(params, jnp.diagonal(C))
-        for name, law in self._conditionals(model, statistic, theta).items():
-            means[name], variances[name] = _moments_of(law)
-        flat = [jnp.concatenate([jnp.ravel(part[name]) for name in params.names]) for part in (means, variances)]
-        return flat[0], flat[1]
-
-    def cdf(
-        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"], points: Float[Array, " p"]
-    ) -> Float[Array, " p"]:
-        """Exact for coefficients. For variances, whether the draw lies below: the incomplete gamma function costs more
-        than all the rest of the filter."""
-        mean, variance = self.moments(model, statistic, theta)
-        smooth = jax.scipy.stats.norm.cdf(points, mean, jnp.sqrt(variance))
-        return jnp.where(self._is_coefficient(model), smooth, jnp.asarray(theta <= points, theta.dtype))
-
-    def pdf(
-        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"], points: Float[Array, " p"]
-    ) -> Float[Array, " p"]:
-        """Exact for coefficients and scalar variances; for the elements of a matrix, a normal with their moments."""
-        params = parameters(model)
-        mean, variance = self.moments(model, statistic, theta)
-        density = jax.scipy.stats.norm.pdf(points, mean, jnp.sqrt(variance))
-        for name in self.variances:
-            law, at = self._conditionals(model, statistic, theta)[name], params.slices[name].start
-            exact = jnp.where(points[at] > 0.0, jnp.exp(law.log_prob(jnp.maximum(points[at], 1e-30))), 0.0)
-            density = density.at[at].set(exact)
-        return density
+            means, variances = self._named(params, m), self._named(params, jnp.diagonal(C))
+            blocks |= {name: (means[name], variances[name], *_no_shape(means[name])) for name in self.coefficients}
+        for name, (shape, rate) in self._inverse_gammas(model, statistic, theta).items():
+            mean = jnp.where(shape > 1.0, rate / (shape - 1.0), jnp.inf)
+            variance = jnp.where(shape > 2.0, mean**2 / (shape - 2.0), jnp.inf)
+            blocks[name] = (mean, variance, shape, rate)
+        for name, (degrees, scale) in self._inverse_wisharts(model, statistic, theta).items():
+            blocks[name] = (*_wishart_moments(degrees, scale), *_no_shape(scale))
+        mean, variance, shape, rate = (
+            jnp.concatenate([jnp.zeros(0), *(jnp.ravel(blocks[name][i]) for name in params.names)]) for i in range(4)
+        )
+        log_scale = shape * jnp.log(rate) - jax.scipy.special.gammaln(jnp.where(shape > 0.0, shape, 1.0))
+        return ConjugateMarginals(mean, variance, shape, rate, log_scale, theta, self._is_coefficient(model))
 
     # --- pieces -------------------------------------------------------------------------------------------------
 
@@ -284,24 +273,61 @@ class Conjugate(Gibbs):
             information += jnp.einsum("ij,ijb->b", inverse, statistic[name].Fz.value)
         return beta_0, cholesky(0.5 * (precision + precision.T)), information
 
-    def _conditionals(
+    def _inverse_gammas(
         self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
-    ) -> dict[str, Distribution]:
-        """Each variance given the path and the coefficients."""
+    ) -> dict[str, tuple[Array, Array]]:
+        """Shape and rate of each variance given the path and the coefficients."""
         params = parameters(model)
         delta = self._beta(params, theta) - self._prior(params)[0]
-        laws: dict[str, Distribution] = {}
+        laws: dict[str, tuple[Array, Array]] = {}
         for name in self.variances:
             prior: Any = params.priors[name]
-            sums = statistic[name]
-            squares = jnp.maximum(_squares(sums, delta), 0.0)
-            laws[name] = dist.InverseGamma(prior.concentration + 0.5 * sums.count, prior.rate + 0.5 * squares)
+            squares = jnp.maximum(_squares(statistic[name], delta), 0.0)
+            laws[name] = prior.concentration + 0.5 * statistic[name].count, prior.rate + 0.5 * squares
+        return laws
+
+    def _inverse_wisharts(
+        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
+    ) -> dict[str, tuple[Array, Array]]:
+        """Degrees of freedom and scale of each covariance matrix given the path and the coefficients."""
+        params = parameters(model)
+        delta = self._beta(params, theta) - self._prior(params)[0]
+        laws: dict[str, tuple[Array, Array]] = {}
         for name in self.matrices:
             prior: Any = params.priors[name]
-            sums = statistic[name]
-            scale = prior.scale_matrix + _squares(sums, delta)
-            laws[name] = dist.InverseWishart(prior.concentration + sums.count, 0.5 * (scale + scale.T))
+            scale = prior.scale_matrix + _squares(statistic[name], delta)
+            laws[name] = prior.concentration + statistic[name].count, 0.5 * (scale + scale.T)
         return laws
+
+
+class ConjugateMarginals(Marginals):
+    """Normal coefficients, inverse-gamma variances; the elements of a matrix are described by their moments."""
+
+    mean: Float[Array, " p"]
+    variance: Float[Array, " p"]
+    shape: Float[Array, " p"]
+    rate: Float[Array, " p"]
+    log_scale: Float[Array, " p"]
+    theta: Float[Array, " p"]
+    is_coefficient: Bool[Array, " p"]
+
+    def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
+        """Exact for coefficients. For variances, whether the draw lies below: the incomplete gamma function costs more
+        than all the rest of the filter."""
+        smooth = jax.scipy.stats.norm.cdf(points, self.mean, jnp.sqrt(self.variance))
+        return jnp.where(self.is_coefficient, smooth, jnp.asarray(self.theta <= points, points.dtype))
+
+    def pdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
+        """Exact for coefficients and scalar variances; for the elements of a matrix, a normal with their moments."""
+        normal = jax.scipy.stats.norm.pdf(points, self.mean, jnp.sqrt(self.variance))
+        v = jnp.maximum(points, 1e-30)
+        log_density = self.log_scale - (self.shape + 1.0) * jnp.log(v) - self.rate / v
+        return jnp.where(self.shape > 0.0, jnp.where(points > 0.0, jnp.exp(log_density), 0.0), normal)
+
+
+def _no_shape(like: Array) -> tuple[Array, Array]:
+    """Stands for "not an inverse gamma"; the rate only has to have a logarithm."""
+    return jnp.zeros_like(like), jnp.ones_like(like)
 
 
 def _no_sums(noise_shape: tuple[int, ...], q: int) -> Sums:
@@ -322,12 +348,9 @@ def _squares(sums: Sums, delta: Float[Array, " q"]) -> Array:
     return sums.zz.value - 2.0 * cross + delta @ sums.FF.value @ delta
 
 
-def _moments_of(law: Any) -> tuple[Array, Array]:
-    """Mean and variance, infinite where they do not exist."""
-    if isinstance(law, dist.InverseGamma):
-        return law.mean, law.variance
-    k, nu, scale = law.event_shape[0], law.concentration, law.scale_matrix
-    mean = jnp.where(nu > k + 1, scale / (nu - k - 1), jnp.inf)
+def _wishart_moments(degrees: Float[Array, ""], scale: Float[Array, "k k"]) -> tuple[Array, Array]:
+    """Mean and variance of the elements of an inverse Wishart, infinite where they do not exist."""
+    nu, k = degrees, scale.shape[0]
     products = jnp.outer(jnp.diagonal(scale), jnp.diagonal(scale))
     spread = ((nu - k + 1) * scale**2 + (nu - k - 1) * products) / ((nu - k) * (nu - k - 1) ** 2 * (nu - k - 3))
-    return mean, jnp.where(nu > k + 3, spread, jnp.inf)
+    return jnp.where(nu > k + 1, scale / (nu - k - 1), jnp.inf), jnp.where(nu > k + 3, spread, jnp.inf)

@@ -4,20 +4,21 @@ Each particle's theta is one draw; its Gibbs density is what that draw came from
 gives smooth answers with less noise, at every number of particles.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.gibbs.base import Gibbs
+from epf.gibbs.base import Gibbs, Marginals
 from epf.keys import lanes
 from epf.model import StateSpaceModel
 from epf.parameters import Parameters
 from epf.posterior import Posterior
 from epf.weighted import mean_and_sd, quantiles
 
-_NEWTON_STEPS = 4
+_NEWTON_STEPS = 3
 
 
 class GibbsMixture(Posterior):
@@ -31,34 +32,29 @@ class GibbsMixture(Posterior):
     x: Float[Array, "*state particles"]
     weights: Float[Array, " particles"]
 
-    def _each(self, function: Any) -> Any:
-        return jax.vmap(function, in_axes=-1, out_axes=-1)(self.statistic, self.theta)
+    def _marginals(self) -> Marginals:
+        """Every particle's marginals, particles last."""
+        one = jax.vmap(lambda s, theta: self.gibbs.marginals(self.model, s, theta), in_axes=-1, out_axes=-1)
+        return one(self.statistic, self.theta)
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
-        means, variances = self._each(lambda s, theta: self.gibbs.moments(self.model, s, theta))
-        mean, between = mean_and_sd(means, self.weights)
-        return mean, jnp.sqrt(between**2 + variances @ self.weights)
-
-    def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
-        """The marginal distribution functions of the mixture."""
-        return self._each(lambda s, theta: self.gibbs.cdf(self.model, s, theta, points)) @ self.weights
-
-    def pdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
-        """The marginal densities of the mixture."""
-        return self._each(lambda s, theta: self.gibbs.pdf(self.model, s, theta, points)) @ self.weights
+        marginals = self._marginals()
+        mean, between = mean_and_sd(marginals.mean, self.weights)
+        return mean, jnp.sqrt(between**2 + marginals.variance @ self.weights)
 
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
         """Newton's method on the mixture's distribution function, from the quantile of the draws, kept in a bracket."""
+        marginals = self._marginals()
         low, high = jnp.min(self.theta, axis=-1), jnp.max(self.theta, axis=-1)
         spread = high - low + 1e-6 * jnp.abs(high)
 
         def solve(start: Float[Array, " p"], level: Float[Array, ""]) -> Float[Array, " p"]:
             def improve(_: int, at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
                 point, low, high = at
-                excess = self.cdf(point) - level
+                excess = _mix(lambda one, at: one.cdf(at), marginals, point) @ self.weights - level
                 low, high = jnp.where(excess < 0.0, point, low), jnp.where(excess < 0.0, high, point)
-                newton = point - excess / self.pdf(point)
-                inside = (newton > low) & (newton < high)
+                newton = point - excess / (_mix(lambda one, at: one.pdf(at), marginals, point) @ self.weights)
+                inside = (newton >= low) & (newton <= high)
                 return jnp.where(inside, newton, 0.5 * (low + high)), low, high
 
             return jax.lax.fori_loop(0, _NEWTON_STEPS, improve, (start, low - spread, high + spread))[0]
@@ -67,8 +63,14 @@ class GibbsMixture(Posterior):
         return jax.vmap(solve)(starts, levels)
 
     def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
-        size = self.parameters.size
-        return jax.lax.map(lambda point: self.pdf(jnp.broadcast_to(point, (size,)))[index], grid)
+        marginals, size = self._marginals(), self.parameters.size
+
+        def at(point: Float[Array, ""]) -> Float[Array, ""]:
+            return (_mix(lambda one, at: one.pdf(at), marginals, jnp.broadcast_to(point, (size,))) @ self.weights)[
+                index
+            ]
+
+        return jax.lax.map(at, grid)
 
     def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
         """Particles chosen by weight, each moved once by its own Gibbs density."""
@@ -80,3 +82,10 @@ class GibbsMixture(Posterior):
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         return mean_and_sd(self.x, self.weights)
+
+
+def _mix(
+    method: Callable[[Marginals, Array], Array], marginals: Marginals, points: Float[Array, " p"]
+) -> Float[Array, "p particles"]:
+    """One function of every particle's marginals at the same points."""
+    return jax.vmap(lambda one: method(one, points), in_axes=-1, out_axes=-1)(marginals)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import SettingError
+from epf.smc.scan import as_rows, running_maximum, scan_rows
 from epf.smc.weights import uniform
 
 
@@ -106,7 +107,7 @@ def ancestors_of(cumulative: Int[Array, " particles"], weights: Float[Array, " p
     first = jnp.where(weights > 0.0, _before(cumulative), count)  # where j's offspring would begin
     # A particle without offspring begins where its successor does, and loses to it in the maximum.
     marks = jnp.zeros(count, jnp.int32).at[first].max(jnp.arange(count, dtype=jnp.int32), mode="drop")
-    return jax.lax.associative_scan(jnp.maximum, marks)
+    return running_maximum(marks)
 
 
 def _scaled_cumulative(
@@ -119,11 +120,7 @@ def _scaled_cumulative(
     parts of the row totals are added as integers.
     """
     count = weights.shape[0]
-    columns = max(int(count**0.5), 1)
-    rows = -(-count // columns)
-    scaled = weights * (count / jnp.sum(weights))
-    table = jnp.pad(scaled, (0, rows * columns - count)).reshape(rows, columns)
-    within = jax.lax.associative_scan(jnp.add, table, axis=1)
+    within = scan_rows(jnp.add, as_rows(weights * (count / jnp.sum(weights))))
     totals = within[:, -1]
     total_whole = jnp.floor(totals)
     part_before = _before(jnp.cumsum(totals - total_whole))
@@ -146,7 +143,7 @@ def _before(cumulative: Array) -> Array:
 def _choices(key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
     """N independent choices with the given (unnormalised) weights."""
     count = weights.shape[0]
-    cumulative = jax.lax.associative_scan(jnp.add, weights)
+    cumulative = jnp.cumsum(weights)
     points = jax.random.uniform(key, (count,)) * cumulative[-1]
     chosen = jnp.searchsorted(cumulative, points, side="right")
     return jnp.minimum(chosen, _last_with_weight(weights)).astype(jnp.int32)  # rounding may point past it
