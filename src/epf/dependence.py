@@ -2,7 +2,8 @@
 
 `depends_on` follows an argument through the jaxpr to the outputs. It errs on one side only: it may say "depends" where
 the dependence cancels (`x - x`), never "does not depend" where it does. A function is affine in an argument exactly
-when its derivative does not depend on that argument, so `is_affine` needs no more than that.
+when its derivative does not depend on that argument and the argument takes no step that a derivative does not see
+(`jnp.where(x > 0, 1, 0)`), so `is_affine` needs no more than that.
 """
 
 from collections.abc import Callable
@@ -10,30 +11,43 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 # Calls whose body can be followed one argument at a time; through any other, everything depends on everything.
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint"}
+# Operations that may change a value without a derivative to show for it, as do all whose results are not floats.
+_STEPS = {"floor", "ceil", "round", "sign", "rem", "stop_gradient", "cond", "while", "scan"}
+_UNTOUCHED, _REACHED, _STEPPED = 0, 1, 2
 
 
 def depends_on(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
     """Whether `function(argument, *rest)` depends on any part of `argument`. Arguments may be shape structures."""
-    size = len(jax.tree.leaves(argument))
-    jaxpr = jax.make_jaxpr(lambda *args: eqx.filter(function(*args), eqx.is_array))(argument, *rest)
-    reached = [i < size for i in range(len(jaxpr.in_avals))]
-    return any(_follow(jaxpr.jaxpr, reached))
+    return _reach(function, argument, *rest) >= _REACHED
 
 
 def is_affine(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
     """Whether `function(argument, *rest)` is affine in `argument`, an array or a pytree of arrays."""
-    return not depends_on(jax.jacfwd(function), argument, *rest)
+    return not depends_on(jax.jacfwd(function), argument, *rest) and _reach(function, argument, *rest) < _STEPPED
 
 
-def _follow(jaxpr: Jaxpr, reached_inputs: list[bool]) -> list[bool]:
-    reached = {var for var, mark in zip(jaxpr.invars, reached_inputs, strict=True) if mark}
+def _reach(function: Callable[..., Any], argument: Any, *rest: Any) -> int:
+    """How far `argument` gets in `function(argument, *rest)`: not to its outputs, to them, or to them by a step."""
+    size = len(jax.tree.leaves(argument))
+    jaxpr = jax.make_jaxpr(lambda *args: eqx.filter(function(*args), eqx.is_array))(argument, *rest)
+    marks = [_REACHED if i < size else _UNTOUCHED for i in range(len(jaxpr.in_avals))]
+    return max(_follow(jaxpr.jaxpr, marks), default=_UNTOUCHED)
+
+
+def _follow(jaxpr: Jaxpr, input_marks: list[int]) -> list[int]:
+    known: dict[Any, int] = dict(zip(jaxpr.invars, input_marks, strict=True))
+
+    def mark(var: Any) -> int:
+        return _UNTOUCHED if isinstance(var, Literal) else known.get(var, _UNTOUCHED)
+
     for equation in jaxpr.eqns:
-        marks = [not isinstance(var, Literal) and var in reached for var in equation.invars]
+        marks = [mark(var) for var in equation.invars]
         if not any(marks):
             continue
         body = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
@@ -41,9 +55,18 @@ def _follow(jaxpr: Jaxpr, reached_inputs: list[bool]) -> list[bool]:
         if equation.primitive.name in _CALLS and body is not None and len(body.invars) == len(marks):
             outputs = _follow(body, marks)
         else:
-            outputs = [True] * len(equation.outvars)
-        reached.update(var for var, mark in zip(equation.outvars, outputs, strict=True) if mark)
-    return [not isinstance(var, Literal) and var in reached for var in jaxpr.outvars]
+            outputs = [max(*marks, _STEPPED if _is_step(equation) else _REACHED)] * len(equation.outvars)
+        known.update(zip(equation.outvars, outputs, strict=True))
+    return [mark(var) for var in jaxpr.outvars]
+
+
+def _is_step(equation: Any) -> bool:
+    unseen = _STEPS | _CALLS  # among the calls, those that could not be followed
+    return equation.primitive.name in unseen or not all(_is_float(var) for var in equation.outvars)
+
+
+def _is_float(var: Any) -> bool:
+    return jnp.issubdtype(var.aval.dtype, jnp.inexact)
 
 
 def homogeneity(function: Callable[..., Any], argument: Any, *rest: Any) -> float | None:
@@ -55,13 +78,14 @@ def homogeneity(function: Callable[..., Any], argument: Any, *rest: Any) -> floa
     size = len(jax.tree.leaves(argument))
     jaxpr = jax.make_jaxpr(lambda *args: eqx.filter(function(*args), eqx.is_array))(argument, *rest)
     degrees = _degrees(jaxpr.jaxpr, [1.0 if i < size else 0.0 for i in range(len(jaxpr.in_avals))])
-    return _common(degrees) if degrees else None
+    degree = _common(degrees)
+    return None if degree == _ANY else degree
 
 
 _ANY = "any"  # the degree of zero: it is homogeneous of every degree
 _KEEPS = {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "reduce_sum", "neg", "slice",
-          "gather", "copy", "expand_dims", "pad", "symmetric_product"}  # fmt: skip
-_SUMS = {"add", "sub", "max", "min", "concatenate", "add_any", "scatter", "scatter-add"}
+          "gather", "copy", "expand_dims"}  # fmt: skip
+_SUMS = {"add", "sub", "max", "min", "concatenate", "stack", "pad", "add_any", "scatter", "scatter-add"}
 
 
 def _common(degrees: list[Any]) -> Any:
@@ -100,7 +124,7 @@ def _degree_after(equation: Any, inputs: list[Any]) -> Any:
     if all(d in (0.0, _ANY) for d in inputs) and name not in _SUMS | {"mul", "dot_general", "select_n"}:
         return 0.0
     if name in _KEEPS:
-        return first
+        return first if _is_float(equation.outvars[0]) else None  # a whole number is rounded
     if name in ("mul", "dot_general"):
         return _ANY if _ANY in inputs else first + inputs[1]
     if name in _SUMS:

@@ -5,8 +5,8 @@ step every particle needs its own stream. Splitting a JAX key into N keys costs 
 so a particle's key is a *lane*: the step's two key words plus the particle's number. Its random words are a hash of
 (key, lane, word number), which `jax.random` and `numpyro.distributions` use like any other JAX key.
 
-The hash is pcg4d (Jarzynski and Olano, "Hash functions for GPU rendering", JCGT 9(3), 2020); `docs/design.md` reports
-how it was tested. The key of a step is made by Threefry, everything within a step by the hash.
+The hash is two rounds of a 32-bit mixing function, chosen among five by TestU01; `docs/design.md` has the figures. The key
+of a step is made by Threefry, everything within a step by the hash.
 """
 
 from typing import Any
@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import random as jax_prng
-from jaxtyping import Array, PRNGKeyArray, UInt32
+from jaxtyping import Array, Key, PRNGKeyArray, UInt32
 
 _STEP_IMPLEMENTATION = "threefry2x32"
 
 
-def root_key(seed: int) -> PRNGKeyArray:
+def root_key(seed: int | Array) -> PRNGKeyArray:
     """The key of a whole run. Its kind is fixed, so that a user's JAX configuration does not change answers."""
     return jax.random.key(seed, impl=_STEP_IMPLEMENTATION)
 
@@ -31,12 +31,12 @@ def step_key(root: PRNGKeyArray, t: int | Array) -> PRNGKeyArray:
     return jax.random.wrap_key_data(jnp.append(words, jnp.uint32(0)), impl=_LANE_IMPLEMENTATION)
 
 
-def lanes(key: PRNGKeyArray, count: int) -> PRNGKeyArray:
+def lanes(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
     """`count` independent keys, one a particle, at no cost: shape (count,)."""
     words = jnp.ravel(jax.random.key_data(key)).astype(jnp.uint32)
     k0, k1 = words[0], words[-1]
     if words.shape[0] == 3:  # already a lane: a filter inside a particle
-        _, _, k0, k1 = _hash(words[2], words[0], jnp.uint32(_LANES), words[1])
+        k0, k1 = _word(words, jnp.uint32(_LANES)), _word(words, jnp.uint32(_LANES + 1))
     if words.shape[0] == 4:  # the "rbg" kind
         k0, k1 = _threefry(words[0], words[1], words[2], words[3])
     lane = jax.lax.iota(jnp.uint32, count)
@@ -44,8 +44,17 @@ def lanes(key: PRNGKeyArray, count: int) -> PRNGKeyArray:
     return jax.random.wrap_key_data(data, impl=_LANE_IMPLEMENTATION)
 
 
-# What separates the children of a lane key made by `lanes`, `fold_in` and `split`.
-_LANES, _FOLD, _SPLIT = 0x6C616E65, 0x666F6C64, 0x73706C74
+def threefry_key(key: PRNGKeyArray) -> PRNGKeyArray:
+    """A child of a lane key that is of JAX's own kind, for the few samplers that take no other."""
+    words = jax.random.key_data(key)
+    if words.shape[0] == 3:
+        words = jnp.stack([_word(words, jnp.uint32(_THREEFRY)), _word(words, jnp.uint32(_THREEFRY + 1))])
+    return jax.random.wrap_key_data(words[-2:], impl=_STEP_IMPLEMENTATION)
+
+
+# The word numbers from which the keys of `lanes`, `threefry_key`, `fold_in` and `split` are made: far from those of
+# ordinary draws.
+_LANES, _THREEFRY, _FOLD, _SPLIT = 0x6C616E65, 0x74687266, 0x666F6C64, 0x73706C74
 
 
 def _threefry(k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
@@ -54,19 +63,17 @@ def _threefry(k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]
     return y0, y1
 
 
-def _hash(lane: Array, k0: Array, word: Array, k1: Array) -> tuple[Array, Array, Array, Array]:
-    """pcg4d of four words. The last of its results has seen all the mixing; it is the one used as a random word."""
-    x, y, z, w = (v * jnp.uint32(1664525) + jnp.uint32(1013904223) for v in (lane, k0, word, k1))
-    x = x + y * w
-    y = y + z * x
-    z = z + x * y
-    w = w + y * z
-    x, y, z, w = (v ^ (v >> 16) for v in (x, y, z, w))
-    x = x + y * w
-    y = y + z * x
-    z = z + x * y
-    w = w + y * z
-    return x, y, z, w
+def _mix(h: Array) -> Array:
+    """A bijection of 32-bit words in which every input bit moves every output bit (multipliers of hash-prospector)."""
+    h = (h ^ (h >> 16)) * jnp.uint32(0x21F0AAAD)
+    h = (h ^ (h >> 15)) * jnp.uint32(0x735A2D97)
+    return h ^ (h >> 15)
+
+
+def _word(key: UInt32[Array, "3"], number: Array) -> Array:
+    """Random word `number` of a lane: a hash of (key, lane, number)."""
+    k0, k1, lane = key[0], key[1], key[2]
+    return _mix(_mix(lane + k0) ^ (k1 + number * jnp.uint32(0x9E3779B9)))
 
 
 def _seed(seed: Array) -> UInt32[Array, "3"]:
@@ -76,7 +83,7 @@ def _seed(seed: Array) -> UInt32[Array, "3"]:
 
 def _child(key: UInt32[Array, "3"], kind: int, number: Array) -> UInt32[Array, "*shape 3"]:
     """The lane `number` of a new key: children are to a lane what lanes are to a step."""
-    _, _, k0, k1 = _hash(key[2], key[0], jnp.uint32(kind), key[1])
+    k0, k1 = _word(key, jnp.uint32(kind)), _word(key, jnp.uint32(kind + 1))
     return jnp.stack([jnp.broadcast_to(k0, number.shape), jnp.broadcast_to(k1, number.shape), number], axis=-1)
 
 
@@ -89,11 +96,11 @@ def _split(key: UInt32[Array, "3"], shape: tuple[int, ...]) -> UInt32[Array, "*s
 
 
 def _random_bits(key: UInt32[Array, "3"], bit_width: int, shape: tuple[int, ...]) -> Array:
-    word = jax.lax.iota(jnp.uint32, int(np.prod(shape))).reshape(shape)
+    number = jax.lax.iota(jnp.uint32, int(np.prod(shape))).reshape(shape)
     if bit_width == 64:
-        _, _, low, high = _hash(key[2], key[0], word, key[1])
+        high, low = _word(key, 2 * number), _word(key, 2 * number + 1)
         return (high.astype(jnp.uint64) << 32) | low.astype(jnp.uint64)
-    bits = _hash(key[2], key[0], word, key[1])[3]
+    bits = _word(key, number)
     return bits if bit_width == 32 else bits.astype({8: jnp.uint8, 16: jnp.uint16}[bit_width])
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
 from epf.errors import ModelError
+from epf.keys import threefry_key
 from epf.matrices import cholesky, gaussian_log_density
 
 
@@ -32,7 +33,11 @@ def check_law(law: object, where: str) -> Distribution:
 
 def draw(law: Distribution, key: PRNGKeyArray) -> Float[Array, "*event"]:
     """One draw, as floats."""
-    return jnp.asarray(law.sample(key), float)
+    try:
+        value = law.sample(key)
+    except NotImplementedError:  # JAX draws Poisson variables with no other kind of key than its own
+        value = law.sample(threefry_key(key))
+    return jnp.asarray(value, float)
 
 
 def log_prob(law: Distribution, value: Array) -> Float[Array, "*batch"]:
@@ -47,9 +52,10 @@ def support(law: Distribution) -> Any:
 
 def is_gaussian(law: Distribution) -> bool:
     """Whether the law is Gaussian: normal, independent normals, or multivariate normal."""
-    if isinstance(law, dist.Independent | dist.ExpandedDistribution):
-        return is_gaussian(law.base_dist)
-    return isinstance(law, dist.Normal | dist.MultivariateNormal | dist.LowRankMultivariateNormal)
+    base = law
+    while isinstance(base, dist.Independent | dist.ExpandedDistribution):
+        base = base.base_dist
+    return isinstance(base, dist.Normal) or isinstance(law, dist.MultivariateNormal | dist.LowRankMultivariateNormal)
 
 
 def gaussian_moments(law: Distribution) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:

@@ -1,5 +1,6 @@
 """Parameters: named values on the user's side, one flat vector on the filters' side, and the supports between them."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -63,7 +64,8 @@ def unknown_parameter(name: str, known: Any) -> str:
 class Parameters(eqx.Module):
     """The unknown parameters of a model: how names and a flat vector of length `size` correspond, and the prior."""
 
-    priors: dict[str, Distribution]
+    # JAX sorts the keys of a plain dictionary; the flat vector's order must survive a compiled function.
+    priors: dict[str, Distribution] = eqx.field(converter=OrderedDict)
 
     @property
     def names(self) -> tuple[str, ...]:

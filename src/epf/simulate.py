@@ -32,7 +32,7 @@ def simulate(
     theta = parameters(model).vector(values)
     p = parameters(model).named(theta)
     x, y = _simulate(model, p, root_key(seed), jnp.arange(1, steps + 1), us)
-    return np.asarray(x), np.asarray(y)
+    return np.array(x), np.array(y)
 
 
 @eqx.filter_jit

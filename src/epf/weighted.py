@@ -1,16 +1,17 @@
 """Moments and quantiles of weighted values. The particle axis is the last one, here and everywhere inside the library."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
-
-_BISECTIONS = 32
+from jaxtyping import Array, Float, Int
 
 
 def mean_and_sd(
     values: Float[Array, "*shape particles"], weights: Float[Array, " particles"]
 ) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-    """Weighted mean and standard deviation over particles."""
+    """Weighted mean and standard deviation over particles; one without weight has no say, be it infinite or NaN."""
+    values = jnp.where(weights > 0.0, values, 0.0)
     mean = values @ weights
     variance = jnp.square(values - mean[..., None]) @ weights
     return mean, jnp.sqrt(variance)
@@ -21,26 +22,31 @@ def quantiles(
 ) -> Float[Array, "levels p"]:
     """The smallest value at which the weighted distribution function reaches each level.
 
-    Found by bisection on the value, not by sorting: each round is one pass over the particles, and a sort costs as much
-    as a hundred of them.
+    Found by bisection, not by sorting: each round is one pass over the particles, and a sort costs as much as a hundred
+    of them. What is halved is the number of floats in the bracket, not its length, so that as many rounds as a float
+    has bits end at one float, however long the tails are.
     """
+    bits = jnp.finfo(values.dtype).bits
+    total = jnp.sum(weights)
+    weighty = weights > 0.0  # a particle without weight has no say, not even at level 0 or 1
 
-    def one(row: Float[Array, " particles"], level: Float[Array, ""]) -> Float[Array, ""]:
-        def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+    def one(row: Int[Array, " particles"], level: Float[Array, ""]) -> Int[Array, ""]:
+        def halve(_: Any, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = bracket
-            middle = low + 0.5 * (high - low)
-            reached = jnp.sum(jnp.where(row <= middle, weights, 0.0)) >= target
+            middle = (low & high) + ((low ^ high) >> 1)  # their mean, rounded down; low + high could overflow
+            reached = jnp.sum(jnp.where(row <= middle, weights, 0.0)) >= level * total
             return jnp.where(reached, low, middle), jnp.where(reached, middle, high)
 
-        weighty = weights > 0.0  # a particle without weight has no say, not even at level 0 or 1
-        least = jnp.min(jnp.where(weighty, row, jnp.inf))
-        most = jnp.max(jnp.where(weighty, row, -jnp.inf))
-        # Rounding may leave the total just short of one; a level that only the last value reaches must still be reached.
-        target = jnp.minimum(level, 1.0 - 1e-6) * jnp.sum(weights)
-        low = jax.lax.fori_loop(0, _BISECTIONS, halve, (least, most))[0]
-        at_least = jnp.sum(jnp.where(row <= least, weights, 0.0)) >= target
-        answer = jnp.min(jnp.where(weighty & (row > low), row, most))
-        return jnp.where(at_least, least, answer)
+        least = jnp.min(jnp.where(weighty, row, jnp.iinfo(row.dtype).max))
+        most = jnp.max(jnp.where(weighty, row, jnp.iinfo(row.dtype).min))
+        return jnp.maximum(least, jax.lax.fori_loop(0, bits, halve, (least - 1, most))[1])
 
     over_levels = jax.vmap(one, in_axes=(None, 0))
-    return jax.vmap(over_levels, in_axes=(0, None), out_axes=1)(values, levels)
+    ranks = _flip(jax.lax.bitcast_convert_type(values, f"int{bits}"))
+    found = jax.vmap(over_levels, in_axes=(0, None), out_axes=1)(ranks, levels)
+    return jax.lax.bitcast_convert_type(_flip(found), values.dtype)
+
+
+def _flip(bits: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
+    """The bits of floats as integers in the same order, and back: a negative float counts down from zero."""
+    return jnp.where(bits < 0, bits ^ jnp.iinfo(bits.dtype).max, bits)

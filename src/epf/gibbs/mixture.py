@@ -49,7 +49,7 @@ class GibbsMixture(Posterior):
         spread = high - low + 1e-6 * jnp.abs(high)
 
         def solve(start: Float[Array, " p"], level: Float[Array, ""]) -> Float[Array, " p"]:
-            def improve(_: int, at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            def improve(_: Any, at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
                 point, low, high = at
                 excess = _mix(lambda one, at: one.cdf(at), marginals, point) @ self.weights - level
                 low, high = jnp.where(excess < 0.0, point, low), jnp.where(excess < 0.0, high, point)

@@ -1,0 +1,104 @@
+"""The Kalman filter against the textbook recursion, and its extended form where that is exact too."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from models import kalman, run
+
+import epf
+from epf.errors import UnsupportedModelError
+
+MODEL = epf.zoo.LinearGaussian.rotation(3, 2)
+
+
+class Drift(epf.StateSpaceModel):
+    """A random walk with unknown drift and an unknown sensor offset: linear in state and parameters together."""
+
+    def prior(self):
+        return {"drift": dist.Normal(0.1, 0.2), "offset": dist.Normal(0.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(p.offset, 0.5)
+
+    def transition(self, p, x, u):
+        return dist.Normal(x + p.drift, 0.3)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x + 2.0 * p.offset, 0.4)
+
+
+@pytest.mark.parametrize("extended", [False, True])
+def test_filter_and_evidence_are_the_textbooks(extended, float64):
+    _, y = epf.simulate(MODEL, {}, steps=60, seed=2)
+    y[3, 0] = y[10] = y[20, 1] = np.nan
+    means, covariances, log_evidence = kalman(MODEL.A, MODEL.Q, MODEL.H, MODEL.R, MODEL.m_0, MODEL.P_0, y)
+    result = epf.fit(MODEL, y, epf.Kalman(extended=extended))
+    # The model's matrices were made in single precision; the recursion runs in double.
+    np.testing.assert_allclose(result.history["state_mean"], means, rtol=1e-6, atol=1e-7)
+    sds = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
+    np.testing.assert_allclose(result.history["state_sd"], sds, rtol=1e-6)
+    assert result.log_evidence == pytest.approx(log_evidence, rel=1e-8)
+
+
+def test_parameters_that_enter_linearly_are_learned_exactly():
+    """The same answer as a textbook filter on (x, drift, offset), whose start is correlated with the offset."""
+    _, y = epf.simulate(Drift(), {"drift": 0.3, "offset": -0.5}, steps=50, seed=4)
+    A, H = [[1, 1, 0], [0, 1, 0], [0, 0, 1]], [[1, 0, 2]]
+    P = [[0.25 + 1.0, 0, 1.0], [0, 0.04, 0], [1.0, 0, 1.0]]
+    means, covariances, log_evidence = kalman(A, np.diag([0.09, 0, 0]), H, [[0.16]], [0, 0.1, 0], P, y)
+    result = epf.fit(Drift(), y, epf.Kalman())
+    assert result.mean["drift"] == pytest.approx(means[-1, 1], abs=1e-4)
+    assert result.mean["offset"] == pytest.approx(means[-1, 2], abs=1e-4)
+    assert result.sd["drift"] == pytest.approx(np.sqrt(covariances[-1, 1, 1]), rel=1e-3)
+    assert result.log_evidence == pytest.approx(log_evidence, abs=1e-2)
+    low, high = result.quantile(0.05)["drift"], result.quantile(0.95)["drift"]
+    assert high - low == pytest.approx(2 * 1.6448536 * np.sqrt(covariances[-1, 1, 1]), rel=1e-3)
+    grid = np.linspace(-1, 1, 2001)
+    density = result.density("drift", grid)
+    assert np.trapezoid(density, grid) == pytest.approx(1.0, abs=1e-3)
+    assert grid[np.argmax(density)] == pytest.approx(means[-1, 1], abs=2e-3)
+
+
+def test_a_positive_parameter_stays_positive_in_the_extended_form():
+    model = epf.zoo.Sin(theta=0.7, sigma=dist.LogNormal(0.0, 0.5))
+    _, y = epf.simulate(model, {"sigma": 1.0}, steps=100, seed=3)
+    result = epf.fit(model, y, epf.Kalman(extended=True))
+    assert result.quantile(0.001)["sigma"] > 0.0
+    assert np.all(result.sample(500)["sigma"] > 0.0)
+
+
+def test_storvik_in_parameter_space():
+    """Appendix A of the paper: a Kalman filter whose state is theta, with identity transition and no noise.
+
+    Its mean and covariance after each observation are the batch regression's.
+    """
+
+    class Parameters(epf.StateSpaceModel):
+        def prior(self):
+            return {}
+
+        def initial(self, p):
+            return dist.Normal(jnp.zeros(2), jnp.array([1.0, 2.0])).to_event(1)
+
+        def transition(self, p, x, u):
+            return dist.Normal(x, 1e-12).to_event(1)
+
+        def observation(self, p, x, u):
+            return dist.Normal(u @ x, 0.7)
+
+    rng = np.random.default_rng(3)
+    F = rng.normal(size=(80, 2))
+    z = F @ [0.4, -1.0] + 0.7 * rng.normal(size=80)
+    state, _ = run(epf.Kalman(), Parameters(), 0, z.astype(np.float32), jnp.asarray(F, jnp.float32))
+    precision = np.diag([1.0, 0.25]) + F.T @ F / 0.49
+    np.testing.assert_allclose(state.mean, np.linalg.solve(precision, F.T @ z / 0.49), rtol=1e-5)
+    np.testing.assert_allclose(state.covariance, np.linalg.inv(precision), rtol=1e-4, atol=1e-7)
+
+
+def test_what_it_cannot_serve_is_refused_with_a_way_out():
+    _, y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=5)
+    with pytest.raises(UnsupportedModelError, match=r"not linear.*extended=True"):
+        epf.fit(epf.zoo.Sin(), y, epf.Kalman())
+    with pytest.raises(UnsupportedModelError, match="Gaussian transition"):
+        epf.fit(epf.zoo.CauchyAR(), y, epf.Kalman(extended=True))

@@ -1,0 +1,83 @@
+"""Small models, written as a user would write them, and the plain tools that tests measure filters with."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+import epf
+from epf.keys import root_key, step_key
+
+
+class AR(epf.StateSpaceModel):
+    """x = a x + N(0, v), y = x + N(0, 0.5^2): linear in a, v a variance."""
+
+    def prior(self):
+        return {"a": dist.Normal(0.0, 1.0), "v": dist.InverseGamma(3.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(p.a * x, jnp.sqrt(p.v))
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, 0.5)
+
+
+class VectorAR(epf.StateSpaceModel):
+    """A two-dimensional state with a vector parameter and two sensors, one of which sees an input."""
+
+    def prior(self):
+        return {"a": dist.Normal(0.5, 0.3).expand([2]).to_event(1), "gain": dist.Normal(0.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(jnp.zeros(2), 1.0).to_event(1)
+
+    def transition(self, p, x, u):
+        return dist.Normal(p.a * x, 0.5).to_event(1)
+
+    def observation(self, p, x, u):
+        shift = 0.0 if u is None else p.gain * u[0]
+        return dist.MultivariateNormal(jnp.stack([x[0] + shift, x[0] + x[1]]), jnp.array([[0.2, 0.05], [0.05, 0.3]]))
+
+
+def run(method, model, seed, ys, us=None):
+    """A whole series through a filter as one pure function: the last state, every Info, every posterior mean."""
+    root = root_key(seed)
+    ys = jnp.asarray(ys)
+
+    def one(state, at):
+        t, y, u = at
+        state, info = method.step(step_key(root, t), model, state, y, u)
+        posterior = method.posterior(model, state)
+        return state, (info, posterior.moments(), posterior.state_moments())
+
+    times = jnp.arange(1, ys.shape[0] + 1)
+    return jax.lax.scan(one, method.init(step_key(root, 0), model), (times, ys, us))
+
+
+def kalman(A, Q, H, R, m, P, ys):
+    """The textbook Kalman filter in float64: filtered means, covariances, and log p(y_1:T); NaN components are left out."""
+    A, Q, H, R, m, P = (np.atleast_2d(np.asarray(M, float)) for M in (A, Q, H, R, m, P))
+    m, means, covariances, total = m.reshape(-1), [], [], 0.0
+    for y in np.asarray(ys, float).reshape(len(ys), -1):
+        m, P = A @ m, A @ P @ A.T + Q
+        there = ~np.isnan(y)
+        if there.any():
+            h, r = H[there], R[np.ix_(there, there)]
+            S = h @ P @ h.T + r
+            K = np.linalg.solve(S, h @ P).T
+            e = y[there] - h @ m
+            total += -0.5 * (e @ np.linalg.solve(S, e) + np.linalg.slogdet(2 * np.pi * S)[1])
+            m, P = m + K @ e, P - K @ h @ P
+        means.append(m)
+        covariances.append(P)
+    return np.array(means), np.array(covariances), total
+
+
+def grid_posterior(log_density):
+    """Weights on a grid from unnormalised log-densities, and the log of the mean density."""
+    top = np.max(log_density)
+    weights = np.exp(log_density - top)
+    return weights / weights.sum(), top + np.log(weights.mean())
