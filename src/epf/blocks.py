@@ -53,8 +53,11 @@ def run_block(
         u = None if us is None else us[i]
         state, info = method.step(step_key(root, t + i + 1), model, state, ys[i], u)
         posterior = method.posterior(model, state)
-        mean, sd = posterior.moments()
-        return state, Record(info, mean, sd, posterior.quantiles(levels), *posterior.state_moments())
+        summary = (*posterior.moments(), posterior.quantiles(levels), *posterior.state_moments())
+        # Whatever the filter thinks of its step, an answer that is not a number is none.
+        lost = jnp.any(jnp.array([jnp.any(jnp.isnan(part)) for part in summary]))
+        info = eqx.tree_at(lambda info: info.failed, info, info.failed | lost)
+        return state, Record(info, *summary)
 
     def body(i: Array, carry: tuple[Any, Record]) -> tuple[Any, Record]:
         state, records = carry

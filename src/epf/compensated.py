@@ -1,8 +1,8 @@
 """Sums that do not lose their small terms.
 
 A statistic is a sum over the whole past. In float32 a plain running sum stops growing when a term falls below its last
-bit; carrying the rounding error along (Neumaier's variant of Kahan's summation) keeps the sum right to its last bit
-after any number of steps.
+bit; carrying the rounding error along (Kahan's summation, with Neumaier's care for terms larger than the sum) keeps the
+sum right to its last bits for millions of steps.
 """
 
 import equinox as eqx
@@ -23,7 +23,10 @@ class Compensated(eqx.Module):
     def add(self, term: Float[Array, "..."]) -> "Compensated":
         total = self.total + term
         lost = jnp.where(jnp.abs(self.total) >= jnp.abs(term), (self.total - total) + term, (term - total) + self.total)
-        return Compensated(total, self.error + lost)
+        error = self.error + lost
+        # Left to grow, the error would be a plain sum and lose its own small terms; what it can give, the total takes.
+        taken = total + error
+        return Compensated(taken, error - (taken - total))
 
     @property
     def value(self) -> Float[Array, "..."]:

@@ -16,9 +16,10 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 # Calls whose body can be followed one argument at a time; through any other, everything depends on everything.
-_CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint"}
+_CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "remat2",
+          "checkpoint"}  # fmt: skip
 # Operations that may change a value without a derivative to show for it, as do all whose results are not floats.
-_STEPS = {"floor", "ceil", "round", "sign", "rem", "stop_gradient", "cond", "while", "scan"}
+_STEPS = {"floor", "ceil", "round", "sign", "rem", "stop_gradient", "cond", "while"}
 _UNTOUCHED, _REACHED, _STEPPED = 0, 1, 2
 
 
@@ -61,8 +62,8 @@ def _follow(jaxpr: Jaxpr, input_marks: list[int]) -> list[int]:
 
 
 def _is_step(equation: Any) -> bool:
-    unseen = _STEPS | _CALLS  # among the calls, those that could not be followed
-    return equation.primitive.name in unseen or not all(_is_float(var) for var in equation.outvars)
+    unseen = "jaxpr" in equation.params or "call_jaxpr" in equation.params  # a body that could not be followed
+    return unseen or equation.primitive.name in _STEPS or not all(_is_float(var) for var in equation.outvars)
 
 
 def _is_float(var: Any) -> bool:

@@ -1,5 +1,9 @@
 """What a user can get wrong: one exception a kind, each message says what was wrong, where, and what to do."""
 
+from typing import Any
+
+import jax
+
 
 class EPFError(Exception):
     """Base of every error the library raises on purpose."""
@@ -43,3 +47,20 @@ class NumericalError(EPFError, ArithmeticError):
 
 class EPFWarning(UserWarning):
     """Something the reader of a result should know."""
+
+
+def kind(value: Any) -> str:
+    """What a value is, in words for a message."""
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, jax.Array):
+        return f"an array of shape {value.shape}"
+    return "text" if isinstance(value, str) else type(value).__name__
+
+
+def reason(error: Exception) -> str:
+    """An exception of another library in a few words: its kind and its first line."""
+    first = str(error).strip().split("\n")[0].rstrip(".")
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

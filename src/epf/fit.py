@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array
 
 from epf.blocks import Record, fill, run_block, start
-from epf.check import check_inputs, check_model, check_observations
-from epf.errors import DataError, EPFWarning, NumericalError, SettingError
+from epf.check import check_inputs, check_model, check_observations, check_seed
+from epf.errors import DataError, EPFWarning, NumericalError, SettingError, kind
 from epf.filters.base import Filter
 from epf.keys import root_key
 from epf.model import StateSpaceModel
@@ -44,17 +44,13 @@ def fit(
     the same model, method and seed with further observations, bit for bit as if they had been there from the start.
     """
     check_method(method)
-    kept = check_levels(levels)
+    kept, seed = check_levels(levels), check_seed(seed)
     steps = _length(y)
     us = check_inputs(inputs, steps)
     shapes = check_model(model, None if us is None else us[0])
     ys = check_observations(y, shapes)
     if after is not None:
-        same = eqx.tree_equal((after.model, after.method), (model, method))
-        if not same or after.seed != seed:
-            raise SettingError(
-                "fit(after=result) needs the model, method and seed that made the result: pass the same ones."
-            )
+        _check_after(after, model, method, seed, kept)
         root, state, t = root_key(seed), after.state, after.t
     else:
         root, t = root_key(seed), 0
@@ -75,7 +71,8 @@ def fit(
             if len(bad):
                 count = int(bad[0])  # the same block again up to the step before: what was learned is not lost
                 new_state, record = _run(method, model, root, state, t, count, *block, kept)
-                error = failure(t + count + 1)
+                place = f"row {done + count} of y"
+                error = failure(t + count + 1, place, "what was learned before is in the error's `result`")
             state = new_state
             records.append(record)
             done, t = done + count, t + count
@@ -106,12 +103,12 @@ def _run(
     return after, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], record)
 
 
-def failure(t: int) -> NumericalError:
+def failure(t: int, place: str, kept: str) -> NumericalError:
     """The error for a step at which nothing usable was left."""
     return NumericalError(
-        f"At t = {t} (row {t - 1} of y) no particle or moment was a finite number: the model gives NaN or infinity there. "
+        f"At t = {t} ({place}) no particle or moment was a finite number: the model gives NaN or infinity there. "
         "Look at its laws for that observation (a logarithm or root of a negative number, an overflow), or give the "
-        "parameters a prior that excludes such values; what was learned before is in the error's `result`.",
+        f"parameters a prior that excludes such values; {kept}.",
         t,
     )
 
@@ -123,8 +120,8 @@ def warn_of(record: Record, last: int) -> None:
     if len(collapsed):
         warnings.warn(
             f"At t = {first + int(collapsed[0])}{_others(len(collapsed))} every particle had likelihood zero, and the "
-            "observation was set aside: an outlier, or a model that excludes it. Heavier tails in observation() would "
-            "weigh it.",
+            "observation was set aside: an outlier, or a model that excludes it. Check that value, or give observation() "
+            "heavier tails to weigh it.",
             EPFWarning,
             stacklevel=3,
         )
@@ -133,7 +130,7 @@ def warn_of(record: Record, last: int) -> None:
         warnings.warn(
             f"At t = {first + int(invalid[0])}{_others(len(invalid))} some particles (at most "
             f"{int(record.info.invalid.max())}) were not finite numbers and got weight zero: the model gives NaN or "
-            "infinity for some states or parameters.",
+            "infinity for some states or parameters. Correct its laws, or give it a prior that excludes those.",
             EPFWarning,
             stacklevel=3,
         )
@@ -148,16 +145,28 @@ def check_method(method: object) -> None:
     if isinstance(method, type) and issubclass(method, Filter):
         raise SettingError(f"The method is the class {method.__name__}: make one, for example epf.{method.__name__}().")
     if not isinstance(method, Filter):
-        raise SettingError(
-            f"The method is {type(method).__name__}: it must be a filter such as epf.SIR(particles=1000)."
-        )
+        raise SettingError(f"The method is {kind(method)}: it must be a filter such as epf.SIR(particles=1000).")
 
 
 def check_levels(levels: Sequence[float]) -> Array:
-    values = np.atleast_1d(np.asarray(levels, float))
-    if values.size == 0 or not ((values >= 0.0) & (values <= 1.0)).all():
-        raise SettingError(f"levels = {levels}: quantile levels must lie between 0 and 1.")
+    """The quantile levels as an array."""
+    try:
+        values = np.atleast_1d(np.asarray(levels, float))
+    except (TypeError, ValueError):
+        values = np.full(1, np.nan)
+    if values.size == 0 or values.ndim > 1 or not ((values >= 0.0) & (values <= 1.0)).all():
+        raise SettingError(f"levels = {levels!r}: give quantile levels between 0 and 1, for example (0.05, 0.5, 0.95).")
     return jnp.asarray(values)
+
+
+def _check_after(after: object, model: StateSpaceModel, method: Filter, seed: int, levels: Array) -> None:
+    if not isinstance(after, Result):
+        raise SettingError(f"fit(after=...) is {kind(after)}: give the Result of an earlier epf.fit.")
+    same = eqx.tree_equal((after.model, after.method), (model, method)) and after.seed == seed
+    if not same or after.levels != tuple(levels.tolist()):
+        raise SettingError(
+            "fit(after=result) needs the model, method, seed and levels that made the result: pass the same ones."
+        )
 
 
 def _settings(method: Filter, model: StateSpaceModel, us: Array | None) -> dict[str, str]:
@@ -168,6 +177,4 @@ def _length(y: Any) -> int:
     try:
         return len(y)
     except TypeError:
-        raise DataError(
-            f"y is {type(y).__name__}: give an array or a list of observations, one row a time step."
-        ) from None
+        raise DataError(f"y is {kind(y)}: give an array or a list of observations, one row a time step.") from None

@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
-from epf.errors import ModelError
+from epf.errors import ModelError, kind
 from epf.keys import threefry_key
 from epf.matrices import cholesky, gaussian_log_density
 
@@ -20,7 +20,7 @@ def check_law(law: object, where: str) -> Distribution:
     """`law` itself, if it is a distribution of one value; `where` names the method that returned it."""
     if not isinstance(law, Distribution):
         raise ModelError(
-            f"{where} returned {type(law).__name__}, not a distribution: return one of numpyro.distributions, "
+            f"{where} returned {kind(law)}, not a distribution: return one of numpyro.distributions, "
             "for example dist.Normal(mean, sd)."
         )
     if law.batch_shape != ():
@@ -41,8 +41,12 @@ def draw(law: Distribution, key: PRNGKeyArray) -> Float[Array, "*event"]:
 
 
 def log_prob(law: Distribution, value: Array) -> Float[Array, "*batch"]:
-    """log p(value)."""
-    return jnp.asarray(law.log_prob(value))
+    """log p(value): -inf outside the support, also where numpyro's own validation is turned off."""
+    allowed = support(law)
+    inside = allowed(value)
+    if allowed.is_discrete:
+        value = jnp.asarray(value).astype(int)
+    return jnp.where(inside, law.log_prob(value), -jnp.inf)
 
 
 def support(law: Distribution) -> Any:

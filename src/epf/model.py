@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 from numpyro.distributions import Distribution
 
-from epf.errors import EPFError, ModelError, UnknownParameterError
+from epf.errors import EPFError, ModelError, UnknownParameterError, kind, reason
 from epf.laws import check_law
-from epf.parameters import Parameters, Values, as_parameter, parameters_of, unknown_parameter
+from epf.parameters import Parameters, Values, as_parameter, by_name, parameters_of, unknown_parameter
 
 
 class StateSpaceModel(eqx.Module):
@@ -67,13 +68,19 @@ def observation_law(model: StateSpaceModel, p: Values, x: Array, u: Array | None
 
 def advance(model: StateSpaceModel, x: Array, new: Array) -> Array:
     """`model.advance`, as floats."""
-    return jnp.asarray(_call(model, "advance", x, new), float)
+    after = _call(model, "advance", x, new)
+    try:
+        return jnp.asarray(after, float)
+    except (TypeError, ValueError):
+        raise ModelError(
+            f"{_name(model)}.advance() returned {kind(after)}: return the next state, a number or a vector."
+        ) from None
 
 
 def fix(model: StateSpaceModel, values: Mapping[str, Any]) -> StateSpaceModel:
     """The same model with some parameters known: `epf.fix(Sin(), {"theta": 0.7})`."""
     priors = parameters(model).priors
-    for name in values:
+    for name in by_name(values):
         if name not in priors:
             raise UnknownParameterError(unknown_parameter(name, priors))
     return _Fixed(model, {name: as_parameter(name, value, priors[name]) for name, value in values.items()})
@@ -105,23 +112,35 @@ class _Fixed(StateSpaceModel):
 
 
 def _name(model: StateSpaceModel) -> str:
-    return type(model.model).__name__ if isinstance(model, _Fixed) else type(model).__name__
+    return _name(model.model) if isinstance(model, _Fixed) else type(model).__name__
 
 
 def _call(model: StateSpaceModel, method: str, *arguments: Any) -> Any:
     """Call a method that the user wrote; whatever it raises is reported as the model's, in one sentence."""
-    if not isinstance(model, StateSpaceModel):
-        what = "the class itself" if isinstance(model, type) else f"{type(model).__name__}"
-        raise ModelError(f"A model must be an instance of an epf.StateSpaceModel subclass, not {what}.")
+    check_is_model(model)
+    where = f"{_name(model)}.{method}()"
     try:
         return getattr(model, method)(*arguments)
     except UnknownParameterError as error:
-        raise UnknownParameterError(f"{_name(model)}.{method}(): {error}") from error
+        raise UnknownParameterError(f"{where}: {error}") from error
     except EPFError:
         raise
-    except Exception as error:
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
         raise ModelError(
-            f"{_name(model)}.{method}() failed with {type(error).__name__}: {reason} Correct the method; it is called "
-            "with the parameters by name, one particle's state, and this step's inputs."
+            f"{where} uses a parameter, a state or an input where Python needs a plain value ({type(error).__name__}): "
+            "write jnp.where in place of if, and jax.numpy in place of math and numpy."
         ) from error
+    except Exception as error:
+        no_inputs = "NoneType" in str(error) and len(arguments) == 3 and arguments[-1] is None
+        remedy = "its u is None, so give inputs" if no_inputs else "correct the method"
+        raise ModelError(f"{where} failed ({reason(error)}): {remedy}.") from error
+
+
+def check_is_model(model: object) -> None:
+    """A sentence for the class instead of an instance, or something that is no model at all."""
+    if isinstance(model, type) and issubclass(model, StateSpaceModel):
+        raise ModelError(f"The model is {kind(model)}: make one, for example {model.__name__}().")
+    if not isinstance(model, StateSpaceModel):
+        raise ModelError(
+            f"The model is {kind(model)}: give an instance of an epf.StateSpaceModel subclass, such as epf.zoo.Sin()."
+        )

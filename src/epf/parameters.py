@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpyro.distributions import Distribution, biject_to
 
-from epf.errors import ModelError, UnknownParameterError
+from epf.errors import ModelError, UnknownParameterError, UnsupportedModelError, kind
 from epf.laws import draw, log_prob, support
 
 
@@ -124,7 +124,7 @@ class Parameters(eqx.Module):
 
     def vector(self, values: Mapping[str, Any]) -> Float[Array, " p"]:
         """The flat vector of named values; every parameter must be there, in its shape and inside its support."""
-        for name in values:
+        for name in by_name(values):
             if name not in self.priors:
                 raise UnknownParameterError(unknown_parameter(name, self.names))
         parts = [jnp.zeros(0)]
@@ -149,11 +149,12 @@ class Parameters(eqx.Module):
     def inside(self, vector: Float[Array, " p"]) -> Bool[Array, ""]:
         """Whether every parameter lies in its support."""
         values = self.as_dict(vector)
-        return jnp.all(jnp.array([jnp.all(support(prior)(values[name])) for name, prior in self.priors.items()], bool))
+        return jnp.all(jnp.array([_allowed(values[name], prior) for name, prior in self.priors.items()], bool))
 
     @property
-    def continuous(self) -> bool:
-        return not any(support(prior).is_discrete for prior in self.priors.values())
+    def discrete(self) -> tuple[str, ...]:
+        """The names of the parameters that take isolated values only."""
+        return tuple(name for name, prior in self.priors.items() if support(prior).is_discrete)
 
     def to_real(self, index: int) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
         """The map of one element to the real line; the identity where it cannot be mapped by itself."""
@@ -169,14 +170,14 @@ class Parameters(eqx.Module):
     def unconstrain(self, vector: Float[Array, " p"]) -> Float[Array, " q"]:
         """The flat vector on the whole real space: the identity where the support is the real line."""
         values = self.as_dict(vector)
-        parts = [jnp.ravel(biject_to(prior.support).inv(values[name])) for name, prior in self.priors.items()]
+        parts = [jnp.ravel(_bijection(name, prior).inv(values[name])) for name, prior in self.priors.items()]
         return jnp.concatenate([jnp.zeros(0), *parts])
 
     def constrain(self, free: Float[Array, " q"]) -> Float[Array, " p"]:
         """The inverse of `unconstrain`: any real vector becomes parameters inside their supports."""
         parts, start = [jnp.zeros(0)], 0
-        for prior in self.priors.values():
-            bijection = biject_to(prior.support)
+        for name, prior in self.priors.items():
+            bijection = _bijection(name, prior)
             shape = bijection.inverse_shape(prior.event_shape)
             size = int(np.prod(shape))
             parts.append(jnp.ravel(bijection(free[start : start + size].reshape(shape))))
@@ -197,7 +198,7 @@ def parameters_of(priors: object) -> Parameters:
     """The parameters that a model's `prior()` describes, checked."""
     if not isinstance(priors, Mapping):
         raise ModelError(
-            f"prior() returned {type(priors).__name__}: return a dictionary of names to distributions, "
+            f"prior() returned {kind(priors)}: return a dictionary of names to distributions, "
             'for example {"theta": dist.Normal(0.0, 1.0)}.'
         )
     for name, prior in priors.items():
@@ -205,7 +206,7 @@ def parameters_of(priors: object) -> Parameters:
             raise ModelError(f"prior() uses {name!r} as a name: a parameter's name must be a plain Python name.")
         if not isinstance(prior, Distribution):
             raise ModelError(
-                f"prior() gives {type(prior).__name__} for {name!r}, not a distribution: use one of "
+                f"prior() gives {kind(prior)} for {name!r}, not a distribution: use one of "
                 "numpyro.distributions, or epf.fix(model, {...}) for a known value."
             )
         if prior.batch_shape != ():
@@ -214,6 +215,13 @@ def parameters_of(priors: object) -> Parameters:
                 f".to_event({len(prior.batch_shape)}) to make it the joint prior of one vector."
             )
     return Parameters(dict(priors))
+
+
+def by_name(values: Any) -> Mapping[str, Any]:
+    """Values given by the user for parameters, if they come by name."""
+    if not isinstance(values, Mapping):
+        raise ModelError(f'The values are {kind(values)}: give them by name, for example {{"theta": 0.7}}.')
+    return values
 
 
 def as_parameter(name: str, value: Any, prior: Distribution) -> Array:
@@ -227,7 +235,7 @@ def as_parameter(name: str, value: Any, prior: Distribution) -> Array:
             f"The value of {name!r} has shape {array.shape}, but its prior has shape {tuple(prior.event_shape)}: "
             "give one number for each element."
         )
-    if not isinstance(array, Tracer) and not np.all(support(prior)(array)):
+    if not isinstance(array, Tracer) and not _allowed(array, prior):
         raise ModelError(
             f"{name} = {value} is outside the support of its prior ({type(prior).__name__} on {support(prior)}): "
             "choose a value inside it, or another prior."
@@ -235,5 +243,20 @@ def as_parameter(name: str, value: Any, prior: Distribution) -> Array:
     return array
 
 
+def _allowed(value: Array, prior: Distribution) -> Bool[Array, ""]:
+    return jnp.all(support(prior)(value)) & jnp.all(jnp.isfinite(value))  # numpyro takes infinity for a positive number
+
+
 def _size(prior: Distribution) -> int:
     return int(np.prod(prior.event_shape))
+
+
+def _bijection(name: str, prior: Distribution) -> Any:
+    """The map from the real line (or space) to the support of a prior."""
+    try:
+        return biject_to(prior.support)
+    except NotImplementedError:
+        raise UnsupportedModelError(
+            f"This method moves parameters on the real line, and {name!r} ({type(prior).__name__}) has no map to it: use "
+            "epf.SIR, or epf.fix to make it known."
+        ) from None

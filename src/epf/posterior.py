@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from epf.check import check_seed, is_number, is_whole
 from epf.errors import SettingError
 from epf.keys import root_key
 from epf.parameters import Parameters
@@ -56,20 +57,26 @@ class Posterior(eqx.Module):
 
     def quantile(self, level: float) -> dict[str, Any]:
         """Marginal posterior quantiles by name: `quantile(0.95)["theta"]`."""
-        if not 0.0 <= level <= 1.0:
-            raise SettingError(f"quantile({level}): the level must lie between 0 and 1.")
+        if not is_number(level) or not 0.0 <= level <= 1.0:
+            raise SettingError(f"quantile({level!r}): the level must be one number between 0 and 1.")
         return self._by_name(_quantiles(self, jnp.asarray([level], float))[0])
 
     def density(self, name: str, grid: Any) -> np.ndarray:
         """The marginal posterior density of one parameter at the points of `grid`."""
-        points = jnp.atleast_1d(jnp.asarray(grid, float))
-        return np.asarray(_marginal_density(self, self.parameters.index(name), points))
+        index = self.parameters.index(name)
+        try:
+            points = np.atleast_1d(np.asarray(grid, float))
+        except (TypeError, ValueError):
+            points = np.full(1, np.nan)
+        if points.ndim > 1 or not np.isfinite(points).all():
+            raise SettingError(f"density({name!r}, {str(grid)[:40]!r}): the grid must be a list of finite numbers.")
+        return np.asarray(_marginal_density(self, index, jnp.asarray(points)))
 
     def sample(self, count: int, seed: int = 0) -> dict[str, np.ndarray]:
         """`count` equally weighted draws by name, each of shape (count, *shape)."""
-        if count < 1:
-            raise SettingError(f"sample({count}): ask for at least one draw.")
-        draws = np.asarray(_draws(self, root_key(seed), count))
+        if not is_whole(count) or count < 1:
+            raise SettingError(f"sample({count!r}): ask for a whole number of draws, 1 or more.")
+        draws = np.asarray(_draws(self, root_key(check_seed(seed)), int(count)))
         return self.parameters.as_dict(draws, (count,))
 
     @property
@@ -102,14 +109,15 @@ class ParticlePosterior(Posterior):
         """A kernel estimate (Silverman's rule), made where the parameter is unconstrained if it can be."""
         to_real = self.parameters.to_real(index)
         values, points = jax.vmap(to_real)(self.theta[index]), jax.vmap(to_real)(grid)
+        weights = jnp.where(jnp.isfinite(values), self.weights, 0.0)  # a draw on the edge of the support is at infinity
         slope = jnp.abs(jax.vmap(jax.grad(to_real))(grid))
-        size = 1.0 / jnp.sum(self.weights**2)
-        _, sd = mean_and_sd(values, self.weights)
-        middle = quantiles(values[None], self.weights, jnp.array([0.25, 0.75]))[:, 0]
+        size = 1.0 / jnp.sum(weights**2)
+        _, sd = mean_and_sd(values, weights)
+        middle = quantiles(values[None], weights, jnp.array([0.25, 0.75]))[:, 0]
         spread = jnp.minimum(sd, (middle[1] - middle[0]) / 1.34)
         width = 0.9 * jnp.where(spread > 0.0, spread, jnp.maximum(sd, 1e-12)) * size**-0.2
         z = (points[:, None] - values[None, :]) / width
-        density = jnp.exp(-0.5 * z**2) @ self.weights / (width * jnp.sqrt(2.0 * jnp.pi))
+        density = jnp.exp(-0.5 * z**2) @ weights / (width * jnp.sqrt(2.0 * jnp.pi))
         return jnp.nan_to_num(density * slope)  # outside the support it is zero
 
     def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 from epf.blocks import Record
+from epf.check import is_number
+from epf.errors import SettingError
 from epf.filters.base import Filter
 from epf.model import StateSpaceModel
 from epf.parameters import Parameters
@@ -66,6 +68,8 @@ class Result:
 
     def interval(self, mass: float = 0.9) -> dict[str, tuple[Any, Any]]:
         """Central posterior intervals by name."""
+        if not is_number(mass) or not 0.0 <= mass <= 1.0:
+            raise SettingError(f"interval({mass!r}): the mass must be one number between 0 and 1, such as 0.9.")
         low, high = self.quantile(0.5 - 0.5 * mass), self.quantile(0.5 + 0.5 * mass)
         return {name: (low[name], high[name]) for name in low}
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from epf.check import check_inputs, check_model
-from epf.errors import SettingError
+from epf.check import check_inputs, check_model, check_seed, is_whole
+from epf.errors import NumericalError, SettingError
 from epf.keys import root_key, step_key
 from epf.laws import draw
 from epf.model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
@@ -25,14 +25,23 @@ def simulate(
     `values` gives every unknown parameter its true value. Returns `x` of shape (steps, *state) and `y` of shape
     (steps, *observation); `x[0]` is x_1, and `y[0]` observes it.
     """
-    if not isinstance(steps, int | np.integer) or steps < 1:
+    if not is_whole(steps) or steps < 1:
         raise SettingError(f"steps = {steps!r}: it must be a whole number, 1 or more.")
     us = check_inputs(inputs, int(steps))
     check_model(model, None if us is None else us[0])
     theta = parameters(model).vector(values)
     p = parameters(model).named(theta)
-    x, y = _simulate(model, p, root_key(seed), jnp.arange(1, steps + 1), us)
-    return np.array(x), np.array(y)
+    x, y = map(np.array, _simulate(model, p, root_key(check_seed(seed)), jnp.arange(1, steps + 1), us))
+    for name, values in (("state", x), ("observation", y)):
+        if not np.isfinite(values).all():
+            t, *component = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
+            place = f" in component {component[0]}" if component else ""
+            raise NumericalError(
+                f"At t = {t + 1} the simulated {name} is not a finite number{place}: the model explodes or gives NaN with "
+                "these values. Choose others, fewer steps, or correct its laws.",
+                t + 1,
+            )
+    return x, y
 
 
 @eqx.filter_jit

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from epf.blocks import Record, run_block, start
-from epf.check import Shapes, check_inputs, check_model, check_observations
+from epf.check import Shapes, check_inputs, check_model, check_observations, check_seed
 from epf.errors import DataError
 from epf.filters.base import Filter, Info
 from epf.fit import LEVELS, check_levels, check_method, failure, warn_of
 from epf.keys import root_key
-from epf.model import StateSpaceModel
+from epf.model import StateSpaceModel, check_is_model
 from epf.posterior import Posterior
 
 
@@ -27,31 +27,32 @@ class Stream:
     def __init__(
         self, model: StateSpaceModel, method: Filter, *, seed: int = 0, levels: Sequence[float] = LEVELS
     ) -> None:
+        check_is_model(model)
         check_method(method)
         self.model = model
         self.method = method
-        self.seed = seed
+        self.seed = check_seed(seed)
         self.t = 0
         self.log_evidence = 0.0
         self._levels = check_levels(levels)
-        self._root = root_key(seed)
+        self._root = root_key(self.seed)
         self._shapes: Shapes | None = None
-        self._inputs: int | None = None
+        self._inputs = 0
         self._state: Any = None
         self._record: Record | None = None
 
     def update(self, y: Any, u: Any = None) -> Info:
         """Take in one observation (a number or a row, NaN where missing) and this step's inputs, if the model has any."""
-        us = check_inputs(None if u is None else np.atleast_2d(u), 1)
-        if self._shapes is None:
-            self._shapes = check_model(self.model, None if us is None else us[0])
-            self._inputs = None if us is None else us.shape[1]
-            self._state = start(self.method, self.model, self._root)
-        if self._inputs != (None if us is None else us.shape[1]):
+        us = check_inputs(u if u is None or getattr(u, "ndim", 1) == 2 else [u], 1, self.t)
+        inputs = 0 if us is None else us.shape[1]
+        shapes = self._shapes or check_model(self.model, None if us is None else us[0])
+        if self._shapes is not None and self._inputs != inputs:
             raise DataError(
-                f"update() was given {us if us is None else us.shape[1]} inputs, but {self._inputs} before."
+                f"update() was given {inputs} inputs at t = {self.t + 1}, but {self._inputs} before: give as many each time."
             )
-        ys = check_observations([y], self._shapes)
+        ys = check_observations([y], shapes, self.t)
+        if self._state is None:
+            self._state = start(self.method, self.model, self._root)
         state, record = run_block(
             self.method,
             self.model,
@@ -65,7 +66,8 @@ class Stream:
         )
         record = jax.tree.map(np.asarray, record)
         if record.info.failed[0]:
-            raise failure(self.t + 1)
+            raise failure(self.t + 1, "this update", "the stream is as it was before this update")
+        self._shapes, self._inputs = shapes, inputs
         self._state, self._record = state, record
         self.t += 1
         self.log_evidence += float(record.info.log_evidence[0])

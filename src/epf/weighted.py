@@ -39,7 +39,9 @@ def quantiles(
 
         least = jnp.min(jnp.where(weighty, row, jnp.iinfo(row.dtype).max))
         most = jnp.max(jnp.where(weighty, row, jnp.iinfo(row.dtype).min))
-        return jnp.maximum(least, jax.lax.fori_loop(0, bits, halve, (least - 1, most))[1])
+        found = jax.lax.fori_loop(0, bits, halve, (least - 1, most))[1]
+        # The ends are known, and rounding could miss them: nothing is below `least`, and all of it only at `most`.
+        return jnp.where(level >= 1.0, most, jnp.maximum(least, found))
 
     over_levels = jax.vmap(one, in_axes=(None, 0))
     ranks = _flip(jax.lax.bitcast_convert_type(values, f"int{bits}"))

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
 from epf.dependence import depends_on, is_affine
-from epf.errors import UnsupportedModelError
+from epf.errors import SettingError, UnsupportedModelError
 from epf.filters.base import Filter, Info
 from epf.keys import lanes, root_key
 from epf.laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density
@@ -40,10 +40,17 @@ class Kalman(Filter):
 
     extended: bool = False
 
+    def __check_init__(self) -> None:
+        if not isinstance(self.extended, bool):
+            raise SettingError(f"Kalman(extended={self.extended!r}): it must be True or False.")
+
     def init(self, key: PRNGKeyArray, model: StateSpaceModel) -> Gaussian:
         params = parameters(model)
-        if not params.continuous:
-            raise UnsupportedModelError("Kalman needs continuous parameters: use epf.SIR.")
+        if params.discrete:
+            raise UnsupportedModelError(
+                f"Kalman needs continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
+                "make it known."
+            )
         free_mean, free_covariance = _free_prior(params)
 
         def law_of(free: Array) -> Distribution:
@@ -93,12 +100,13 @@ class Kalman(Filter):
         predicted, R = gaussian_moments(observation(mean))
         residual = jnp.ravel(y) - predicted
         log_evidence = marginal_gaussian_log_density(residual, H @ covariance @ H.T + R)
+        collapsed = log_evidence == -jnp.inf  # an outlier beyond all numbers is set aside
+        residual = jnp.where(collapsed, jnp.nan, residual)
         after = Gaussian(*condition(mean, covariance, residual, H, R))
         failed = ~(
-            jnp.all(jnp.isfinite(after.mean)) & jnp.all(jnp.isfinite(after.covariance)) & jnp.isfinite(log_evidence)
+            jnp.all(jnp.isfinite(after.mean)) & jnp.all(jnp.isfinite(after.covariance)) & (log_evidence < jnp.inf)
         )
-        no = jnp.asarray(False)
-        return after, Info(log_evidence, jnp.asarray(jnp.nan), no, no, jnp.asarray(0), failed)
+        return after, Info(log_evidence, jnp.asarray(jnp.nan), jnp.asarray(False), collapsed, jnp.asarray(0), failed)
 
     def posterior(self, model: StateSpaceModel, state: Gaussian) -> "GaussianPosterior":
         return GaussianPosterior(parameters(model), state, _Split.of(model).shape)

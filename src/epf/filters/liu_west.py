@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from epf.check import is_number
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters.particle import Cloud, ParticleFilter, over_particles
 from epf.model import StateSpaceModel, parameters
@@ -30,17 +31,19 @@ class LiuWest(ParticleFilter):
     discount: float | None = None
 
     def __check_init__(self) -> None:
-        if not 0.0 < self.rho <= 1.0:
-            raise SettingError(f"LiuWest(rho={self.rho}): it must lie between 0 and 1; 1 means no perturbation.")
-        if self.discount is not None and not 1.0 / 3.0 < self.discount <= 1.0:
+        if not is_number(self.rho) or not 0.0 < self.rho <= 1.0:
+            raise SettingError(f"LiuWest(rho={self.rho!r}): it must lie between 0 and 1; 1 means no perturbation.")
+        if self.discount is not None and not (is_number(self.discount) and 1.0 / 3.0 < self.discount <= 1.0):
             raise SettingError(
-                f"LiuWest(discount={self.discount}): it must lie between 1/3 and 1, typically 0.95 to 0.99."
+                f"LiuWest(discount={self.discount!r}): it must lie between 1/3 and 1, typically 0.95 to 0.99."
             )
 
     def begin(self, model: StateSpaceModel, x_0: Float[Array, "*state particles"]) -> None:
-        if not parameters(model).continuous:
+        discrete = parameters(model).discrete
+        if discrete:
             raise UnsupportedModelError(
-                "LiuWest perturbs parameters on the real line and cannot move a discrete one: use epf.SIR."
+                f"LiuWest perturbs parameters on the real line and cannot move {discrete[0]!r}, which is discrete: use "
+                "epf.SIR, or epf.fix to make it known."
             )
 
     def learn(
@@ -53,7 +56,10 @@ class LiuWest(ParticleFilter):
     ) -> Float[Array, "p particles"]:
         params = parameters(model)
         free = over_particles(params.unconstrain)(theta)
-        weights = jnp.exp(log_weights)
+        movable = jnp.all(jnp.isfinite(free), axis=0)  # not so a draw that lies on the edge of its support
+        free = jnp.where(movable, free, 0.0)
+        weights = jnp.where(movable, jnp.exp(log_weights), 0.0)
+        weights = weights / jnp.sum(weights)
         mean, sd = mean_and_sd(free, weights)
         z = jax.random.normal(key, free.shape)
         if self.discount is None:
@@ -63,7 +69,7 @@ class LiuWest(ParticleFilter):
             shrink = (3.0 * self.discount - 1.0) / (2.0 * self.discount)
             noise = _root((free - mean[:, None]) * weights @ (free - mean[:, None]).T) @ z
         moved = shrink * free + (1.0 - shrink) * mean[:, None] + (1.0 - shrink**2) ** 0.5 * noise
-        return over_particles(params.constrain)(moved)
+        return jnp.where(movable, over_particles(params.constrain)(moved), theta)
 
     def absorb(
         self, model: StateSpaceModel, statistic: Any, x_prev: Array, new: Array, x: Array, y: Array, u: Any

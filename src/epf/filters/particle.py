@@ -14,14 +14,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from epf.check import is_whole, plain
 from epf.errors import SettingError
 from epf.filters.base import Filter, Info
 from epf.keys import lanes
 from epf.laws import draw
-from epf.model import StateSpaceModel, advance, initial_law, parameters
+from epf.model import StateSpaceModel, advance, initial_law, parameters, transition_law
 from epf.smc.proposals.automatic import Automatic, choose_proposal
 from epf.smc.proposals.base import Proposal
 from epf.smc.resampling import Resampling, Systematic
@@ -46,13 +46,13 @@ def over_particles(function: Callable[..., Any]) -> Callable[..., Any]:
 class ParticleFilter(Filter):
     """N weighted particles, a proposal and a resampling scheme."""
 
-    particles: int = 1000
+    particles: int = eqx.field(default=1000, converter=plain)
     proposal: Proposal = Automatic()
     resampling: Resampling = Systematic()
 
     def __check_init__(self) -> None:
         name = type(self).__name__
-        if not isinstance(self.particles, int | np.integer) or isinstance(self.particles, bool) or self.particles < 1:
+        if not is_whole(self.particles) or self.particles < 1:
             raise SettingError(f"{name}(particles={self.particles!r}): it must be a whole number, 1 or more.")
         if not isinstance(self.proposal, Proposal):
             raise SettingError(
@@ -103,27 +103,34 @@ class ParticleFilter(Filter):
         (x_prev, theta, statistic), log_weights, resampled = self.resampling.apply(
             k_resample, (state.x, state.theta, state.statistic), state.log_weights, state.ess
         )
-        theta = self.learn(k_learn, model, theta, statistic, log_weights)
+        learned = self.learn(k_learn, model, theta, statistic, log_weights)
+        known = _finite(learned)
+        theta = jnp.where(known, learned, theta)
 
         def move(key: PRNGKeyArray, x_prev: Array, theta: Array) -> tuple[Array, Array, Array]:
             new, log_weight = self.proposal.propose(key, model, params.named(theta), x_prev, y, u)
             return new, advance(model, x_prev, new), log_weight
 
-        new, x, increments = over_particles(move)(lanes(k_move, self.particles), x_prev, theta)
+        def move_unseen(key: PRNGKeyArray, x_prev: Array, theta: Array) -> tuple[Array, Array]:
+            new = draw(transition_law(model, params.named(theta), x_prev, u), key)
+            return new, advance(model, x_prev, new)
+
+        keys = lanes(k_move, self.particles)
+        new, x, increments = over_particles(move)(keys, x_prev, theta)
+        increments = jnp.where(known & _finite(new) & _finite(x), increments, jnp.nan)
+        weighed = weigh(log_weights, increments)
+        lost = jnp.isnan(increments) | (increments == jnp.inf) | (log_weights == -jnp.inf)
+        # An observation that no particle can explain is set aside: all move as if it were missing.
+        new, x = jax.lax.cond(
+            weighed.collapsed, lambda: over_particles(move_unseen)(keys, x_prev, theta), lambda: (new, x)
+        )
+        y = jnp.where(weighed.collapsed, jnp.nan, y)
         # A particle that is no longer a number stays where it was, with weight zero, so that it cannot spoil a sum.
-        sound = _finite(new) & _finite(x)
-        x = jnp.where(sound, x, x_prev)
+        sound = known & _finite(new) & _finite(x)
+        x = jnp.where(sound, x, jnp.where(_finite(x_prev), x_prev, 0.0))
         absorbed = self.absorb(model, statistic, x_prev, jnp.where(sound, new, 0.0), x, y, u)
         statistic = jax.tree.map(lambda after, before: jnp.where(sound, after, before), absorbed, statistic)
-        weighed = weigh(log_weights, jnp.where(sound, increments, jnp.nan))
-        info = Info(
-            weighed.log_evidence,
-            weighed.ess,
-            resampled,
-            weighed.collapsed,
-            weighed.invalid,
-            weighed.invalid == self.particles,
-        )
+        info = Info(weighed.log_evidence, weighed.ess, resampled, weighed.collapsed, weighed.invalid, jnp.all(lost))
         return Cloud(x, theta, statistic, weighed.log_weights, weighed.ess), info
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:

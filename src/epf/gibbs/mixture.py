@@ -40,7 +40,9 @@ class GibbsMixture(Posterior):
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         marginals = self._marginals()
         mean, between = mean_and_sd(marginals.mean, self.weights)
-        return mean, jnp.sqrt(between**2 + marginals.variance @ self.weights)
+        # An inverse gamma may have no moments: an infinite one without weight must not make NaN of the sum.
+        within = jnp.where(self.weights > 0.0, marginals.variance, 0.0) @ self.weights
+        return mean, jnp.where(jnp.isinf(mean), jnp.inf, jnp.sqrt(between**2 + within))
 
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
         """Newton's method on the mixture's distribution function, from the quantile of the draws, kept in a bracket."""

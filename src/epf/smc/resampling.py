@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from epf.check import is_number, plain
 from epf.errors import SettingError
 from epf.smc.scan import as_rows, running_maximum, scan_rows
 from epf.smc.weights import uniform
@@ -23,9 +24,9 @@ class Resampling(eqx.Module):
     threshold: eqx.AbstractVar[float]
 
     def __check_init__(self) -> None:
-        if not 0.0 <= self.threshold <= 1.0:
+        if not is_number(self.threshold) or not 0.0 <= self.threshold <= 1.0:
             raise SettingError(
-                f"{type(self).__name__}(threshold={self.threshold}): the share of effective particles below which to "
+                f"{type(self).__name__}(threshold={self.threshold!r}): the share of effective particles below which to "
                 "resample must lie between 0 (never) and 1 (always)."
             )
 
@@ -57,7 +58,7 @@ class Resampling(eqx.Module):
 class Systematic(Resampling):
     """One uniform for all: each particle gets floor(N w) or ceil(N w) offspring. Low variance, the default."""
 
-    threshold: float = 0.5
+    threshold: float = eqx.field(default=0.5, converter=plain)
 
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
         whole, part = _scaled_cumulative(weights)
@@ -67,7 +68,7 @@ class Systematic(Resampling):
 class Stratified(Resampling):
     """One uniform in each of N equal strata."""
 
-    threshold: float = 0.5
+    threshold: float = eqx.field(default=0.5, converter=plain)
 
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
         whole, part = _scaled_cumulative(weights)
@@ -77,7 +78,7 @@ class Stratified(Resampling):
 class Multinomial(Resampling):
     """N independent choices: the paper's scheme (algorithm 1), and the noisiest."""
 
-    threshold: float = 1.0
+    threshold: float = eqx.field(default=1.0, converter=plain)
 
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
         choices = _choices(key, weights)
@@ -87,7 +88,7 @@ class Multinomial(Resampling):
 class Residual(Resampling):
     """floor(N w) offspring for certain, the rest by independent choices from what is left over."""
 
-    threshold: float = 0.5
+    threshold: float = eqx.field(default=0.5, converter=plain)
 
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
         count = weights.shape[0]

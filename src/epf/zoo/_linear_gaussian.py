@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import Distribution
 
-from epf.zoo._fields import Field, FieldModel
+from epf.errors import SettingError
+from epf.zoo._fields import Field, FieldModel, field_shape
 
 
 class LinearGaussian(FieldModel):
@@ -18,6 +19,16 @@ class LinearGaussian(FieldModel):
     R: Field
     m_0: Field
     P_0: Field
+
+    def __check_init__(self) -> None:
+        (d, *_), (m, *_) = field_shape(self.m_0) or (0,), field_shape(self.H) or (0,)
+        wanted = {"A": (d, d), "Q": (d, d), "H": (m, d), "R": (m, m), "m_0": (d,), "P_0": (d, d)}
+        for name, shape in wanted.items():
+            if field_shape(getattr(self, name)) != shape:
+                raise SettingError(
+                    f"LinearGaussian({name}=...) has shape {field_shape(getattr(self, name))}, but {d} states (as in m_0) "
+                    f"and {m} sensors (as in H) need {shape}: give matrices that fit together."
+                )
 
     def initial(self, p: Any) -> Distribution:
         v = self.values(p)

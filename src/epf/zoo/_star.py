@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import Distribution
 
+from epf.check import is_whole
 from epf.errors import SettingError
-from epf.zoo._fields import Field, FieldModel
+from epf.zoo._fields import Field, FieldModel, field_shape
 
 
 class STAR(FieldModel):
@@ -34,11 +35,13 @@ class STAR(FieldModel):
     delay: int = eqx.field(static=True, default=1)
 
     def __check_init__(self) -> None:
-        if self.lags < 1 or self.delay < 1:
-            raise SettingError(f"STAR(lags={self.lags}, delay={self.delay}): both must be 1 or more.")
+        if not (is_whole(self.lags) and is_whole(self.delay)) or self.lags < 1 or self.delay < 1:
+            raise SettingError(
+                f"STAR(lags={self.lags!r}, delay={self.delay!r}): both must be whole numbers, 1 or more."
+            )
         for name in ("a", "b"):
             value = getattr(self, name)
-            shape = tuple(value.event_shape) if isinstance(value, Distribution) else jnp.shape(jnp.asarray(value))
+            shape = field_shape(value)
             if shape != (self.lags,):
                 raise SettingError(
                     f"STAR({name}=...) has shape {shape}, but lags = {self.lags}: give {self.lags} coefficients, or a "

@@ -16,7 +16,11 @@ class StochasticVolatility(FieldModel):
     """Log-variance mu on average, persistence phi in (-1, 1), volatility of volatility sigma."""
 
     mu: Field = dist.Normal(0.0, 1.0)
-    phi: Field = dist.TransformedDistribution(dist.Beta(20.0, 1.5), dist.transforms.AffineTransform(-1.0, 2.0))
+    phi: Field = dist.TransformedDistribution(
+        # Without its domain the transform would claim the whole real line as the support of phi.
+        dist.Beta(20.0, 1.5),
+        dist.transforms.AffineTransform(-1.0, 2.0, domain=dist.constraints.unit_interval),
+    )
     sigma: Field = 0.2
 
     def initial(self, p: Any) -> Distribution:

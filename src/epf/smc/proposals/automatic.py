@@ -5,14 +5,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import constraints
 
-from epf.dependence import depends_on, is_affine
-from epf.laws import gaussian_moments, is_gaussian, support
-from epf.model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.laws import is_gaussian, support
+from epf.model import StateSpaceModel, initial_law, parameters, transition_law
 from epf.parameters import Values
 from epf.smc.proposals.base import Bootstrap, Proposal, Proposed
 from epf.smc.proposals.defensive import Defensive
 from epf.smc.proposals.linearised import Linearised
-from epf.smc.proposals.optimal import Optimal
+from epf.smc.proposals.optimal import Optimal, is_linear_gaussian
 
 
 class Automatic(Proposal):
@@ -49,17 +48,7 @@ def choose_proposal(model: StateSpaceModel, inputs: Float[Array, " inputs"] | No
 
 def _choose(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None) -> Proposal:
     transition = transition_law(model, p, x_prev, u)
-    shape = transition.event_shape
-    stand_in = jnp.zeros(shape)
-
-    def observe(new: Array):
-        return observation_law(model, p, advance(model, x_prev, new), u)
-
-    linear_gaussian = (
-        is_gaussian(observe(stand_in))
-        and is_affine(lambda new: gaussian_moments(observe(new))[0], stand_in)
-        and not depends_on(lambda new: gaussian_moments(observe(new))[1], stand_in)
-    )
+    linear_gaussian = is_linear_gaussian(model, p, x_prev, u)
     if is_gaussian(transition):
         return Optimal() if linear_gaussian else Linearised()
     everywhere = support(transition) in (constraints.real, constraints.real_vector)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
+from epf.errors import EPFError, ModelError, SettingError, reason
 from epf.laws import check_law, draw, log_prob, log_prob_observed, observed
 from epf.model import StateSpaceModel, advance, observation_law, transition_law
 from epf.parameters import Values
@@ -70,6 +71,10 @@ class Guided(Proposal):
 
     law: Callable[[Any, Any, Any, Any], Distribution]
 
+    def __check_init__(self) -> None:
+        if not callable(self.law) or isinstance(self.law, Distribution):
+            raise SettingError(f"Guided(law={self.law!r}): it must be a function law(p, x_prev, y, u) of yours.")
+
     def propose(
         self,
         key: PRNGKeyArray,
@@ -80,7 +85,19 @@ class Guided(Proposal):
         u: Float[Array, " inputs"] | None,
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
-        own = check_law(self.law(p, x_prev, y, u), "Your proposal")
+        try:
+            own = check_law(self.law(p, x_prev, y, u), "Your proposal")
+        except EPFError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"Your proposal failed ({reason(error)}): correct it; it is called as law(p, x_prev, y, u)."
+            ) from error
+        if own.event_shape != transition.event_shape:
+            raise ModelError(
+                f"Your proposal has shape {tuple(own.event_shape)}, but transition() has {tuple(transition.event_shape)}: "
+                "propose the new part of the state."
+            )
         seen = jnp.any(observed(y))
         new = jnp.where(seen, draw(own, key), draw(transition, key))
         correction = log_prob(transition, new) - log_prob(own, new)

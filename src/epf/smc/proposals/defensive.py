@@ -2,17 +2,23 @@
 
         q = share * p(new | x_prev) + (1 - share) * N(new; what y says of it alone)
 
-The transition explores where the state may have gone, the other part catches the jumps that the transition would reach
-once in a thousand draws. No weight exceeds the likelihood over the share (Hesterberg 1995).
+The transition explores where the state usually goes, the other part catches the jumps that the transition would reach
+once in a thousand draws. The share follows the odds of the two for each particle: p(y | no jump) against the probability
+that a jump led to y. It is kept away from 0 and 1, so no weight exceeds the likelihood over the least share
+(Hesterberg 1995).
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import Distribution
 
-from epf.errors import SettingError
-from epf.laws import draw, log_prob, observed
-from epf.matrices import cholesky, gaussian_log_density, solve, solve_upper
+from epf.check import is_number
+from epf.errors import SettingError, UnsupportedModelError
+from epf.laws import draw, log_prob, observed, support
+from epf.matrices import cholesky, gaussian_log_density, log_determinant, solve, solve_upper
 from epf.model import StateSpaceModel, transition_law
 from epf.parameters import Values
 from epf.smc.proposals.base import Proposal, Proposed, log_likelihood
@@ -20,13 +26,16 @@ from epf.smc.proposals.optimal import linear_observation
 
 
 class Defensive(Proposal):
-    """A mixture of the transition and of the observation alone; `share` is the transition's."""
+    """A mixture of the transition and of the observation alone; each has at least `share` of the draws."""
 
-    share: float = 0.5
+    share: float = 0.1
 
     def __check_init__(self) -> None:
-        if not 0.0 < self.share < 1.0:
-            raise SettingError(f"Defensive(share={self.share}): the share must lie strictly between 0 and 1.")
+        if not is_number(self.share) or not 0.0 < self.share <= 0.5:
+            raise SettingError(
+                f"Defensive(share={self.share!r}): the least share must lie above 0 and not above 0.5, which means half "
+                "from each."
+            )
 
     def propose(
         self,
@@ -38,6 +47,11 @@ class Defensive(Proposal):
         u: Float[Array, " inputs"] | None,
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
+        if support(transition).is_discrete:
+            raise UnsupportedModelError(
+                f"Defensive needs a continuous transition(), and this one is {type(transition).__name__}: use "
+                "epf.Bootstrap()."
+            )
         shape = transition.event_shape
         origin = jnp.zeros(shape).ravel()
         residual, slope, noise = linear_observation(model, p, x_prev, origin, shape, y, u)
@@ -47,7 +61,7 @@ class Defensive(Proposal):
         factor = solve_upper(lower, jnp.eye(origin.shape[0]))
         # Something missing, or a direction that y says nothing of: the transition alone.
         usable = jnp.all(observed(residual)) & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(factor))
-        share = jnp.where(usable, self.share, 1.0)
+        share = jnp.where(usable, self._share(transition, model, p, x_prev, mean, lower, y, u), 1.0)
 
         k_which, k_plain, k_own = jax.random.split(key, 3)
         own = mean + factor @ jax.random.normal(k_own, origin.shape)
@@ -58,5 +72,36 @@ class Defensive(Proposal):
         log_q = jnp.logaddexp(jnp.log1p(-share) + log_own, jnp.log(share) + log_f)
         return new, log_likelihood(model, p, x_prev, new, y, u) + log_f - log_q
 
+    def _share(
+        self,
+        transition: Distribution,
+        model: StateSpaceModel,
+        p: Values,
+        x_prev: Array,
+        mean: Float[Array, " k"],
+        lower: Float[Array, "k k"],
+        y: Array,
+        u: Array | None,
+    ) -> Float[Array, ""]:
+        """The odds of no jump: p(y | the transition's centre), against the transition's density where y points."""
+        centre = _centre(transition)
+        if centre is None:
+            return jnp.asarray(0.5)
+        pointed = mean.reshape(transition.event_shape)
+        log_stay = log_likelihood(model, p, x_prev, centre, y, u)
+        log_volume = 0.5 * (mean.shape[0] * jnp.log(2.0 * jnp.pi) - log_determinant(lower))
+        log_jump = log_prob(transition, pointed) + log_likelihood(model, p, x_prev, pointed, y, u) + log_volume
+        odds = jax.nn.sigmoid(log_stay - log_jump)
+        return jnp.clip(jnp.where(jnp.isnan(odds), 0.5, odds), self.share, 1.0 - self.share)
+
     def describe(self) -> str:
-        return f"defensive: {self.share:.0%} from the transition, the rest from what y alone says"
+        return f"defensive: from the transition and from what y alone says, by their odds, each at least {self.share:.0%}"
+
+
+def _centre(law: Distribution) -> Array | None:
+    """The location of a law that has one."""
+    base: Any = law
+    while hasattr(base, "base_dist"):
+        base = base.base_dist
+    loc = getattr(base, "loc", None)
+    return None if loc is None else jnp.broadcast_to(jnp.asarray(loc, float), law.event_shape)

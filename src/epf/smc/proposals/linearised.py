@@ -6,10 +6,12 @@ mode of log p(new | x_prev) + log p(y | new). Either way the draw is weighed exa
 transition, so that no weight can exceed the likelihood over that share.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from epf.check import is_number, is_whole, plain
 from epf.dependence import depends_on
 from epf.errors import SettingError
 from epf.laws import gaussian_moments, is_gaussian, log_prob
@@ -17,20 +19,20 @@ from epf.matrices import cholesky, gaussian_log_density, solve, solve_upper
 from epf.model import StateSpaceModel, advance, observation_law, transition_law
 from epf.parameters import Values
 from epf.smc.proposals.base import Proposal, Proposed, log_likelihood
-from epf.smc.proposals.optimal import condition, linear_observation
+from epf.smc.proposals.optimal import condition, linear_observation, require_gaussian
 
 
 class Linearised(Proposal):
     """A Gaussian fitted to p(new | x_prev, y), for a Gaussian transition; `share` of the draws from the transition."""
 
     share: float = 0.05
-    iterations: int = 2
+    iterations: int = eqx.field(default=2, converter=plain)
 
     def __check_init__(self) -> None:
-        if not 0.0 < self.share < 1.0:
-            raise SettingError(f"Linearised(share={self.share}): the share must lie strictly between 0 and 1.")
-        if self.iterations < 1:
-            raise SettingError(f"Linearised(iterations={self.iterations}): at least one is needed.")
+        if not is_number(self.share) or not 0.0 < self.share < 1.0:
+            raise SettingError(f"Linearised(share={self.share!r}): the share must lie strictly between 0 and 1.")
+        if not is_whole(self.iterations) or self.iterations < 1:
+            raise SettingError(f"Linearised(iterations={self.iterations!r}): it must be a whole number, 1 or more.")
 
     def propose(
         self,
@@ -42,6 +44,7 @@ class Linearised(Proposal):
         u: Float[Array, " inputs"] | None,
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
+        require_gaussian(transition, "Linearised")
         shape = transition.event_shape
         mean, covariance = gaussian_moments(transition)
 

@@ -8,8 +8,11 @@ which no other proposal can beat: the weight does not depend on the draw (Doucet
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import Distribution
 
-from epf.laws import gaussian_moments, marginal_gaussian_log_density, observed, without_missing
+from epf.dependence import depends_on, is_affine
+from epf.errors import UnsupportedModelError
+from epf.laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density, observed, without_missing
 from epf.matrices import cholesky, solve
 from epf.model import StateSpaceModel, advance, observation_law, transition_law
 from epf.parameters import Values
@@ -29,6 +32,12 @@ class Optimal(Proposal):
         u: Float[Array, " inputs"] | None,
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
+        require_gaussian(transition, "Optimal")
+        if not is_linear_gaussian(model, p, x_prev, u):
+            raise UnsupportedModelError(
+                "Optimal needs an observation() that is Gaussian, with a mean linear in the state and a variance that does "
+                "not depend on it: use epf.Automatic() or epf.Linearised()."
+            )
         mean, covariance = gaussian_moments(transition)
         residual, slope, noise = linear_observation(model, p, x_prev, mean, transition.event_shape, y, u)
         q_mean, q_covariance = condition(mean, covariance, residual, slope, noise)
@@ -39,6 +48,29 @@ class Optimal(Proposal):
 
     def describe(self) -> str:
         return "optimal: p(new | previous state, y), exact for a linear Gaussian observation"
+
+
+def require_gaussian(transition: Distribution, proposal: str) -> None:
+    """A sentence for a proposal that was chosen by hand and does not fit the transition."""
+    if not is_gaussian(transition):
+        raise UnsupportedModelError(
+            f"{proposal} needs a Gaussian transition(), and this one is {type(transition).__name__}: use epf.Automatic() or "
+            "epf.Bootstrap()."
+        )
+
+
+def is_linear_gaussian(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None) -> bool:
+    """Whether y given the new part is Gaussian, its mean affine and its variance free of the new part."""
+    stand_in = jnp.zeros(transition_law(model, p, x_prev, u).event_shape)
+
+    def observe(new: Array) -> Distribution:
+        return observation_law(model, p, advance(model, x_prev, new), u)
+
+    return (
+        is_gaussian(observe(stand_in))
+        and is_affine(lambda new: gaussian_moments(observe(new))[0], stand_in)
+        and not depends_on(lambda new: gaussian_moments(observe(new))[1], stand_in)
+    )
 
 
 def linear_observation(

@@ -1,0 +1,16 @@
+"""Runs each benchmark in a process of its own, pinned to one core: `python -m benchmarks [name ...]`."""
+
+import os
+import subprocess
+import sys
+
+NAMES = ("bootstrap", "storvik", "memory", "imports")
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:] or NAMES
+    one_core = {**os.environ, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1"}
+    for name in wanted:
+        if name not in NAMES:
+            sys.exit(f"There is no benchmark {name!r}: choose from {', '.join(NAMES)}.")
+        pin = ["taskset", "-c", "0"] if sys.platform == "linux" else []
+        subprocess.run([*pin, sys.executable, "-m", f"benchmarks.{name}"], env=one_core, check=True)

@@ -1,0 +1,53 @@
+"""How everything is timed: compilation apart, the minimum of several repeats, nanoseconds per particle and step."""
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from epf.blocks import run_block, start
+from epf.filters.base import Filter
+from epf.keys import root_key
+from epf.model import StateSpaceModel
+
+
+def seconds(action: Callable[[], Any], repeats: int) -> tuple[float, float]:
+    """First call (with compilation) and the fastest of the repeats."""
+    began = time.perf_counter()
+    jax.block_until_ready(action())
+    first = time.perf_counter() - began
+    best = np.inf
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(action())
+        best = min(best, time.perf_counter() - began)
+    return first, best
+
+
+def per_particle_step(
+    method: Filter, model: StateSpaceModel, y: np.ndarray, particles: int, repeats: int = 5
+) -> dict[str, float]:
+    """The compiled block that `fit` runs, over the whole series, without the bookkeeping around it."""
+    root = root_key(0)
+    state = start(method, model, root)
+    arguments = (jnp.asarray(0), jnp.asarray(len(y)), jnp.asarray(y), None, jnp.asarray([0.05, 0.5, 0.95]))
+    first, best = seconds(lambda: run_block(method, model, root, state, *arguments), repeats)
+    return {"ns": 1e9 * best / len(y) / particles, "compile_s": first - best}
+
+
+def report(name: str, rows: list[dict[str, Any]]) -> None:
+    """Print the rows as a table and keep them as JSON."""
+    columns = list(rows[0])
+    print(f"\n{name}  (JAX {jax.__version__}, {platform.machine()}, one core, float32)")
+    print("  ".join(f"{column:>14}" for column in columns))
+    for row in rows:
+        print("  ".join(f"{row[c]:>14.3g}" if isinstance(row[c], float) else f"{row[c]!s:>14}" for c in columns))
+    out = Path(__file__).parent / "out"
+    out.mkdir(exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps({"jax": jax.__version__, "rows": rows}, indent=1))

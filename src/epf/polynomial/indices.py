@@ -1,0 +1,187 @@
+"""Which powers a polynomial of p parameters has: finite sets of multi-indices.
+
+A multi-index k stands for the product of the k_1-th function of the first parameter, the k_2-th of the second, and so
+on. Every set here is downward closed: with k it holds all that lie below k. So moving a polynomial to another centre or
+box, and truncating a product of power series, never leaves the set.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import comb, lcm, prod
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from epf.errors import SettingError
+
+Exponent = tuple[int, ...]
+LIMIT = 1000  # terms of one polynomial: every particle carries as many numbers
+
+
+@dataclass(frozen=True)
+class Indices:
+    """A downward closed set of multi-indices in graded order: by total degree, then the first parameter's powers first.
+
+    For one parameter that is 0, 1, .., M; for two of total degree 2: (0,0), (1,0), (0,1), (2,0), (1,1), (0,2).
+    Any collection may be given; it is put into this order.
+    """
+
+    exponents: tuple[Exponent, ...]
+
+    def __post_init__(self) -> None:
+        given = {tuple(int(power) for power in k) for k in self.exponents}
+        if not given or len({len(k) for k in given}) != 1 or not all(given):
+            raise SettingError("Indices: give at least one multi-index, each with one power for each parameter.")
+        holes = sorted({below for k in given for below in _just_below(k)} - given)
+        if holes or min(min(k) for k in given) < 0:
+            raise SettingError(
+                f"Indices: with every multi-index the set must hold those below it, and no power is negative; "
+                f"missing are {holes[:3]}."
+            )
+        object.__setattr__(self, "exponents", tuple(sorted(given, key=lambda k: (sum(k), tuple(-i for i in k)))))
+
+    @property
+    def size(self) -> int:
+        """How many coefficients a polynomial with these powers has."""
+        return len(self.exponents)
+
+    @property
+    def parameters(self) -> int:
+        return len(self.exponents[0])
+
+    @property
+    def order(self) -> int:
+        """The largest total degree."""
+        return sum(self.exponents[-1])
+
+    @cached_property
+    def orders(self) -> tuple[int, ...]:
+        """The largest power of each parameter."""
+        return tuple(max(k[i] for k in self.exponents) for i in range(self.parameters))
+
+    def product(self, other: "Indices") -> "Indices":
+        """The powers of a product of two polynomials: all sums. Total degree M times itself is total degree 2M."""
+        return Indices(tuple({_add(a, b) for a in self.exponents for b in other.exponents}))
+
+    def embed(self, coefficients: Float[Array, " terms *values"], larger: "Indices") -> Float[Array, " more *values"]:
+        """The same polynomial's coefficients in a larger set, zero where this one has no term."""
+        missing = set(self.exponents) - set(larger.exponents)
+        if missing:
+            raise SettingError(f"the larger set of powers lacks {sorted(missing)[:3]}, which the smaller one has.")
+        return _take(coefficients, _positions(self, larger.exponents))
+
+    def dense(self, coefficients: Float[Array, " terms *values"]) -> Float[Array, "..."]:
+        """Coefficients as a tensor with one axis a parameter (then those of `values`), zero outside the set."""
+        shape = tuple(order + 1 for order in self.orders)
+        if self.parameters == 1:
+            return coefficients
+        flat = _take(coefficients, _positions(self, product(*(range(size) for size in shape))))
+        return flat.reshape(shape + coefficients.shape[1:])
+
+    def sparse(self, tensor: Float[Array, "..."]) -> Float[Array, " terms *values"]:
+        """The tensor's entries at these multi-indices: undoes `dense`."""
+        if self.parameters == 1:
+            return tensor[: self.size]
+        shape = tensor.shape[: self.parameters]
+        flat = np.ravel_multi_index(np.array(self.exponents).T, shape)
+        return tensor.reshape((prod(shape), *tensor.shape[self.parameters :]))[flat]
+
+
+def total_degree(parameters: int, order: int, limit: int = LIMIT) -> Indices:
+    """All k with k_1 + .. + k_p <= order: `comb(p + order, p)` terms, the set of a multivariate Taylor polynomial."""
+    _check(parameters, [order])
+    count = comb(parameters + order, parameters)
+    if count > limit:
+        fits = _largest(order, lambda m: comb(parameters + m, parameters) <= limit)
+        _too_many(f"total degree {order} in {parameters} parameters", count, limit, fits and f"total degree {fits}")
+    return _within([1] * parameters, order)
+
+
+def tensor(orders: Sequence[int], limit: int = LIMIT) -> Indices:
+    """All k with k_i <= orders[i]: each parameter has its own degree, whatever the others'."""
+    _check(len(orders), orders)
+    count = prod(order + 1 for order in orders)
+    if count > limit:
+        fits = _largest(max(orders), lambda m: prod(min(m, order) + 1 for order in orders) <= limit)
+        _too_many(f"a tensor of degrees {tuple(orders)}", count, limit, fits and f"degrees of at most {fits}")
+    return Indices(tuple(product(*(range(order + 1) for order in orders))))
+
+
+def anisotropic(orders: Sequence[int], limit: int = LIMIT) -> Indices:
+    """All k with k_1 / orders[0] + .. + k_p / orders[p-1] <= 1: a total degree that is not the same for all.
+
+    Alone, parameter i goes up to orders[i]; mixed terms share the allowance, so there are far fewer than in `tensor`.
+    """
+    _check(len(orders), orders)
+    count = _count(orders)
+    if count > limit:
+        fits = _largest(max(orders), lambda m: _count([min(m, order) for order in orders]) <= limit)
+        _too_many(f"anisotropic degrees {tuple(orders)}", count, limit, fits and f"degrees of at most {fits}")
+    total = lcm(*orders)
+    return _within([total // order for order in orders], total)
+
+
+def _within(costs: Sequence[int], allowance: int) -> Indices:
+    """All k with costs . k <= allowance."""
+
+    def expand(costs: Sequence[int], left: int) -> Iterator[Exponent]:
+        if not costs:
+            yield ()
+            return
+        for power in range(left // costs[0] + 1):
+            yield from ((power, *rest) for rest in expand(costs[1:], left - power * costs[0]))
+
+    return Indices(tuple(expand(costs, allowance)))
+
+
+def _count(orders: Sequence[int]) -> int:
+    """How many multi-indices `anisotropic` has, without listing them."""
+    total = lcm(*orders)
+    ways = {0: 1}  # by how much of the allowance is used
+    for order in orders:
+        used: dict[int, int] = {}
+        for spent, number in ways.items():
+            for cost in range(spent, total + 1, total // order):
+                used[cost] = used.get(cost, 0) + number
+        ways = used
+    return sum(ways.values())
+
+
+def _largest(order: int, fits) -> int:
+    """The largest smaller order that fits, 0 if none does."""
+    return max((m for m in range(1, order) if fits(m)), default=0)
+
+
+def _check(parameters: int, orders: Sequence[int]) -> None:
+    if parameters < 1:
+        raise SettingError("a polynomial needs at least one parameter.")
+    if any(int(order) != order or order < 1 for order in orders):
+        raise SettingError(f"order {', '.join(map(str, orders))}: a polynomial's order is a whole number, 1 or more.")
+
+
+def _too_many(what: str, count: int, limit: int, fits: str | int) -> None:
+    remedy = f"{fits} would fit" if fits else "no order fits; split the parameters into groups"
+    raise SettingError(f"{what} has {count} terms, more than the limit of {limit}: {remedy}, or raise `limit`.")
+
+
+def _just_below(k: Exponent) -> Iterator[Exponent]:
+    return (k[:i] + (k[i] - 1,) + k[i + 1 :] for i in range(len(k)) if k[i] > 0)
+
+
+def _add(a: Exponent, b: Exponent) -> Exponent:
+    return tuple(i + j for i, j in zip(a, b, strict=True))
+
+
+def _positions(indices: Indices, wanted) -> Int[np.ndarray, " wanted"]:
+    """Where the wanted multi-indices stand in a set; its size for those that it does not have."""
+    place = {k: position for position, k in enumerate(indices.exponents)}
+    return np.array([place.get(k, indices.size) for k in wanted])
+
+
+def _take(coefficients: Array, positions: Int[np.ndarray, " wanted"]) -> Array:
+    """Rows by position, zero for the position after the last."""
+    zero = jnp.zeros_like(coefficients[:1])
+    return jnp.concatenate([coefficients, zero])[positions]

@@ -1,0 +1,103 @@
+"""Storvik's filter against exact posteriors, from a grid of Kalman filters."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from models import AR, grid_posterior, kalman, run
+
+import epf
+from epf.errors import UnsupportedModelError
+
+COEFFICIENT = epf.fix(AR(), {"v": 0.5})
+_, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
+
+
+def exact_coefficient(ys):
+    """Posterior mean and sd of a, and log p(y), with v known."""
+    grid = np.linspace(-2.5, 2.5, 2001)
+    log_likelihood = np.array([kalman(a, 0.5, 1.0, 0.25, 0.0, 1.0, ys)[2] for a in grid])
+    log_prior = -0.5 * grid**2 - 0.5 * np.log(2 * np.pi)
+    weights, log_mean = grid_posterior(log_likelihood + log_prior)
+    mean = weights @ grid
+    return mean, np.sqrt(weights @ (grid - mean) ** 2), log_mean + np.log(grid[-1] - grid[0] + grid[1] - grid[0])
+
+
+def test_evidence_is_unbiased():
+    """With exact Gibbs densities the estimate of p(y), parameters integrated out, has the right mean."""
+    ys = Y[:10]
+
+    def one(seed):
+        return jnp.sum(run(epf.Storvik(64), COEFFICIENT, seed, ys)[1][0].log_evidence)
+
+    estimates = np.asarray(jax.jit(jax.vmap(one))(jnp.arange(2000)), np.float64)
+    ratios = np.exp(estimates - exact_coefficient(ys)[2])
+    z = (ratios.mean() - 1.0) / (ratios.std() / np.sqrt(len(ratios)))
+    assert abs(z) < 4.0, (ratios.mean(), z)
+
+
+def test_a_coefficient_is_learned_as_the_exact_posterior_says():
+    mean, sd, _ = exact_coefficient(Y)
+    seeds = 20
+
+    def one(seed):
+        return jax.tree.map(lambda leaf: leaf[-1], run(epf.Storvik(2000), COEFFICIENT, seed, Y)[1][1])
+
+    means, sds = (np.asarray(part)[:, 0] for part in jax.jit(jax.vmap(one))(jnp.arange(seeds)))
+    z = (means - mean) / sd
+    # The scatter over seeds is the Monte Carlo error; the average must lie within four of its own errors of the truth.
+    assert z.std() < 0.2
+    assert abs(z.mean()) < 4.0 * z.std() / np.sqrt(seeds) + 0.01
+    assert np.mean(sds / sd) == pytest.approx(1.0, abs=4.0 * np.std(sds / sd) / np.sqrt(seeds) + 0.01)
+
+
+def test_two_variances_of_a_local_level():
+    """Both variances unknown: only sweeps over inverse gammas, scored against a grid of Kalman filters."""
+    model = epf.zoo.LocalLevel()
+    _, y = epf.simulate(model, {"level_variance": 0.4, "noise_variance": 0.6}, steps=60, seed=3)
+    grid = np.exp(np.linspace(np.log(0.02), np.log(6.0), 60))
+    level, noise = (part.ravel() for part in np.meshgrid(grid, grid, indexing="ij"))
+    log_likelihood = np.array([kalman(1.0, q, 1.0, r, 0.0, 1.0, y)[2] for q, r in zip(level, noise, strict=True)])
+    prior = dist.InverseGamma(3.0, 1.0)
+    log_prior = np.asarray(prior.log_prob(level) + prior.log_prob(noise)) + np.log(level) + np.log(noise)
+    weights, _ = grid_posterior(log_likelihood + log_prior)
+    seeds = 12
+
+    def one(seed):
+        return jax.tree.map(lambda leaf: leaf[-1], run(epf.Storvik(2000), model, seed, y)[1][1])
+
+    means, sds = (np.asarray(part) for part in jax.jit(jax.vmap(one))(jnp.arange(seeds)))
+    for i, value in enumerate((level, noise)):
+        mean = weights @ value
+        sd = np.sqrt(weights @ (value - mean) ** 2)
+        z = (means[:, i] - mean) / sd
+        assert abs(z.mean()) < 4.0 * z.std() / np.sqrt(seeds) + 0.02, z
+        assert np.mean(sds[:, i]) / sd == pytest.approx(1.0, abs=4.0 * np.std(sds[:, i] / sd) / np.sqrt(seeds) + 0.02)
+
+
+def test_intervals_and_densities_are_the_mixtures():
+    result = epf.fit(COEFFICIENT, Y[:30], epf.Storvik(500))
+    grid = np.linspace(-1.0, 2.0, 1501)
+    density = result.density("a", grid)
+    below = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(grid))])
+    assert below[-1] == pytest.approx(1.0, abs=1e-4)
+    for level in (0.05, 0.5, 0.9):
+        assert np.interp(result.quantile(level)["a"], grid, below) == pytest.approx(level, abs=2e-4)
+    draws = result.sample(4000)["a"]
+    assert draws.mean() == pytest.approx(result.mean["a"], abs=5 * result.sd["a"] / np.sqrt(500))
+    assert draws.std() == pytest.approx(result.sd["a"], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (epf.zoo.Sin(), "mean is not linear in theta"),
+        (epf.zoo.CauchyAR(), "not Gaussian"),
+        (epf.zoo.Sin(theta=0.7, sigma=dist.Gamma(2.0, 2.0)), "Gamma prior"),
+        (epf.zoo.LocalLevel(level_variance=dist.InverseGamma(3.0, 1.0), start_sd=dist.Normal(1.0, 0.1)), "variance"),
+    ],
+)
+def test_what_is_not_conjugate_is_refused_with_a_way_out(model, sentence):
+    with pytest.raises(UnsupportedModelError, match=rf"{sentence}.*(LiuWest|epf\.fix)"):
+        epf.fit(model, np.zeros(3), epf.Storvik(10))

@@ -1,0 +1,19 @@
+"""Importing the library is light and changes nothing."""
+
+import json
+import subprocess
+import sys
+
+SCRIPT = """
+import json, sys, jax
+before = {k: str(v) for k, v in jax.config.values.items()}
+import epf
+after = {k: str(v) for k, v in jax.config.values.items()}
+heavy = [m for m in ("matplotlib", "plotly", "xarray", "pandas", "arviz", "typer", "rich") if m in sys.modules]
+print(json.dumps({"heavy": heavy, "changed": sorted(k for k in after if before.get(k) != after[k])}))
+"""
+
+
+def test_import_loads_no_heavy_library_and_changes_no_configuration():
+    out = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout
+    assert json.loads(out) == {"heavy": [], "changed": []}
