@@ -17,6 +17,7 @@ from epf.errors import DataError, EPFWarning, NumericalError, SettingError, kind
 from epf.filters.base import Filter
 from epf.keys import root_key
 from epf.model import StateSpaceModel
+from epf.parameters import as_floats
 from epf.progress import progress_bar
 from epf.result import Result
 
@@ -151,7 +152,7 @@ def check_method(method: object) -> None:
 def check_levels(levels: Sequence[float]) -> Array:
     """The quantile levels as an array."""
     try:
-        values = np.atleast_1d(np.asarray(levels, float))
+        values = np.atleast_1d(as_floats(levels))
     except (TypeError, ValueError):
         values = np.full(1, np.nan)
     if values.size == 0 or values.ndim > 1 or not ((values >= 0.0) & (values <= 1.0)).all():

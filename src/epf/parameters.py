@@ -224,10 +224,18 @@ def by_name(values: Any) -> Mapping[str, Any]:
     return values
 
 
+def as_floats(value: Any) -> Array:
+    """An array of floats of what is numbers; a TypeError or ValueError for text and the like."""
+    array = value if isinstance(value, jax.Array) else np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{array.dtype} is not a kind of number")
+    return jnp.asarray(array, float)
+
+
 def as_parameter(name: str, value: Any, prior: Distribution) -> Array:
     """A value given by the user for one parameter, as an array of the prior's shape inside its support."""
     try:
-        array = jnp.asarray(value, float)
+        array = as_floats(value)
     except (TypeError, ValueError):
         raise ModelError(f"The value of {name!r} is {value!r}: it must be a number or an array of numbers.") from None
     if array.shape != prior.event_shape:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.check import check_seed, is_number, is_whole
 from epf.errors import SettingError
 from epf.keys import root_key
-from epf.parameters import Parameters
+from epf.parameters import Parameters, as_floats
 from epf.weighted import mean_and_sd, quantiles
 
 
@@ -65,7 +65,7 @@ class Posterior(eqx.Module):
         """The marginal posterior density of one parameter at the points of `grid`."""
         index = self.parameters.index(name)
         try:
-            points = np.atleast_1d(np.asarray(grid, float))
+            points = np.atleast_1d(as_floats(grid))
         except (TypeError, ValueError):
             points = np.full(1, np.nan)
         if points.ndim > 1 or not np.isfinite(points).all():

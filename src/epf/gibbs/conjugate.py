@@ -17,33 +17,20 @@ sweep draws beta given the variances, then each variance given beta, which leave
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
-from epf.compensated import Compensated
-from epf.dependence import depends_on, homogeneity, is_affine
 from epf.errors import UnsupportedModelError
 from epf.gamma import inverse_gamma, inverse_wishart
 from epf.gibbs.base import Gibbs, Marginals
-from epf.laws import gaussian_moments, is_gaussian, observed, without_missing
-from epf.matrices import cholesky, log_determinant, solve, solve_lower, solve_upper
+from epf.gibbs.regression import ALTERNATIVE, Sums, noise_of
+from epf.laws import gaussian_moments, is_gaussian
+from epf.matrices import cholesky, log_determinant, solve, solve_upper
 from epf.model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
 from epf.parameters import Parameters, Values
-
-_ALTERNATIVE = "use epf.LiuWest, or fix that parameter with epf.fix"
-
-
-class Sums(eqx.Module):
-    """The regressions with one kind of noise, added up; `zz` and `count` matter where the variance is unknown."""
-
-    FF: Compensated
-    Fz: Compensated
-    zz: Compensated
-    count: Float[Array, ""]
 
 
 class Conjugate(Gibbs):
@@ -60,7 +47,7 @@ class Conjugate(Gibbs):
             if not is_gaussian(prior) and not isinstance(prior, dist.InverseGamma | dist.InverseWishart):
                 raise UnsupportedModelError(
                     f"Storvik cannot learn {name!r} under a {type(prior).__name__} prior: a coefficient needs a normal "
-                    f"prior, a noise variance an InverseGamma or InverseWishart one; or {_ALTERNATIVE}."
+                    f"prior, a noise variance an InverseGamma or InverseWishart one; or {ALTERNATIVE}."
                 )
         return cls(
             tuple(name for name, prior in priors.items() if is_gaussian(prior)),
@@ -68,14 +55,12 @@ class Conjugate(Gibbs):
             tuple(name for name, prior in priors.items() if isinstance(prior, dist.InverseWishart)),
         )
 
-    # --- the path -----------------------------------------------------------------------------------------------
-
     def init(self, model: StateSpaceModel, x_0: Float[Array, "*state"]) -> dict[str, Sums]:
         params = parameters(model)
         q = self._prior(params)[0].shape[0]
-        statistic = {"": _no_sums((), q), **{name: _no_sums((), q) for name in self.variances}}
+        statistic = {"": Sums.zero((), q), **{name: Sums.zero((), q) for name in self.variances}}
         for name in self.matrices:
-            statistic[name] = _no_sums(params.priors[name].event_shape, q)
+            statistic[name] = Sums.zero(params.priors[name].event_shape, q)
         return self._regress(model, statistic, "initial", lambda p: initial_law(model, p), x_0)
 
     def update(
@@ -108,70 +93,16 @@ class Conjugate(Gibbs):
         def law(beta: Array, noise: dict[str, Array]) -> Distribution:
             return law_of(Values({**self._named(params, beta), **noise}))
 
-        kind = self._noise_of(where, law, beta_0, unit)
+        kind = noise_of(where, law, self.coefficients, beta_0, unit)
         if kind is None:
             return statistic
         residual = jnp.ravel(value) - gaussian_moments(law(beta_0, unit))[0]
         slope = jax.jacfwd(lambda beta: gaussian_moments(law(beta, unit))[0])(beta_0)
-        covariance = gaussian_moments(law(beta_0, unit))[1]
-        sums = statistic[kind]
         if kind in self.matrices:
-            added = Sums(
-                sums.FF.add(jnp.einsum("ia,jb->ijab", slope, slope)),
-                sums.Fz.add(jnp.einsum("i,jb->ijb", residual, slope)),
-                sums.zz.add(jnp.outer(residual, residual)),
-                sums.count + 1.0,
-            )
+            added = statistic[kind].add_pairs(residual, slope)
         else:
-            there = observed(residual)
-            slope = jnp.where(there[:, None], slope, 0.0)
-            residual, covariance = without_missing(residual, covariance)
-            lower = cholesky(covariance)
-            z, F = solve_lower(lower, residual), solve_lower(lower, slope)
-            added = Sums(sums.FF.add(F.T @ F), sums.Fz.add(F.T @ z), sums.zz.add(z @ z), sums.count + jnp.sum(there))
+            added = statistic[kind].add(residual, slope, gaussian_moments(law(beta_0, unit))[1])
         return {**statistic, kind: added}
-
-    def _noise_of(
-        self, where: str, law: Callable[..., Distribution], beta: Array, noise: dict[str, Array]
-    ) -> str | None:
-        """Which variance the law's noise has: "" if it is known, None if the law says nothing of the parameters."""
-        if not depends_on(lambda both: law(*both), (beta, noise)):
-            return None
-
-        def refuse(what: str) -> UnsupportedModelError:
-            return UnsupportedModelError(f"Storvik cannot learn from {where}(): {what}; {_ALTERNATIVE}.")
-
-        if not is_gaussian(law(beta, noise)):
-            raise refuse("it depends on unknown parameters and is not Gaussian")
-
-        def mean(beta: Array, noise: dict[str, Array]) -> Array:
-            return gaussian_moments(law(beta, noise))[0]
-
-        def covariance(part: Any, rest: dict[str, Array], beta: Array) -> Array:
-            return gaussian_moments(law(beta, {**rest, **part}))[1]
-
-        if not is_affine(mean, beta, noise):
-            raise refuse(f"its mean is not linear in {', '.join(self.coefficients)}")
-        if depends_on(lambda noise, beta: mean(beta, noise), noise, beta):
-            raise refuse(f"its mean depends on the variance {', '.join(noise)}")
-        if depends_on(lambda beta, noise: covariance({}, noise, beta), beta, noise):
-            raise refuse(f"its variance depends on {', '.join(self.coefficients)}")
-        active = [name for name in noise if depends_on(covariance, {name: noise[name]}, noise, beta)]
-        if not active:
-            return ""
-        if len(active) > 1:
-            raise refuse(f"its variance depends on {' and '.join(active)} together")
-        (name,) = active
-        if name in self.variances:
-            if homogeneity(covariance, {name: noise[name]}, noise, beta) != 1.0:
-                raise refuse(f"its variance is not seen to be proportional to {name}; write it as dist.Normal(mean, "
-                             f"jnp.sqrt(p.{name}))")  # fmt: skip
-        elif where != "transition" or getattr(law(beta, noise), "covariance_matrix", None) is not noise[name]:
-            raise refuse(f"{name} must be the whole covariance of the transition: write it as "
-                         f"dist.MultivariateNormal(mean, covariance_matrix=p.{name})")  # fmt: skip
-        return name
-
-    # --- the density --------------------------------------------------------------------------------------------
 
     def log_density(
         self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
@@ -179,13 +110,13 @@ class Conjugate(Gibbs):
         params = parameters(model)
         values = params.as_dict(theta)
         delta = self._beta(params, theta) - self._prior(params)[0]
-        total = params.log_prior(theta) - 0.5 * _squares(statistic[""], delta)
+        total = params.log_prior(theta) - 0.5 * statistic[""].squares(delta)
         for name in self.variances:
             sums, v = statistic[name], values[name]
-            total += -0.5 * (sums.count * jnp.log(v) + _squares(sums, delta) / v)
+            total += -0.5 * (sums.count * jnp.log(v) + sums.squares(delta) / v)
         for name in self.matrices:
             sums, lower = statistic[name], cholesky(values[name])
-            scatter = solve(lower, _squares(sums, delta))
+            scatter = solve(lower, sums.squares(delta))
             total += -0.5 * (sums.count * log_determinant(lower) + jnp.trace(scatter))
         return total
 
@@ -235,8 +166,6 @@ class Conjugate(Gibbs):
         log_scale = shape * jnp.log(rate) - jax.scipy.special.gammaln(jnp.where(shape > 0.0, shape, 1.0))
         return ConjugateMarginals(mean, variance, shape, rate, log_scale, theta, self._is_coefficient(model))
 
-    # --- pieces -------------------------------------------------------------------------------------------------
-
     def _prior(self, params: Parameters) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
         """Mean and covariance of the coefficients before the data."""
         moments = [gaussian_moments(params.priors[name]) for name in self.coefficients]
@@ -282,7 +211,7 @@ class Conjugate(Gibbs):
         laws: dict[str, tuple[Array, Array]] = {}
         for name in self.variances:
             prior: Any = params.priors[name]
-            squares = jnp.maximum(_squares(statistic[name], delta), 0.0)
+            squares = jnp.maximum(statistic[name].squares(delta), 0.0)
             laws[name] = prior.concentration + 0.5 * statistic[name].count, prior.rate + 0.5 * squares
         return laws
 
@@ -295,7 +224,7 @@ class Conjugate(Gibbs):
         laws: dict[str, tuple[Array, Array]] = {}
         for name in self.matrices:
             prior: Any = params.priors[name]
-            scale = prior.scale_matrix + _squares(statistic[name], delta)
+            scale = prior.scale_matrix + statistic[name].squares(delta)
             laws[name] = prior.concentration + statistic[name].count, 0.5 * (scale + scale.T)
         return laws
 
@@ -328,24 +257,6 @@ class ConjugateMarginals(Marginals):
 def _no_shape(like: Array) -> tuple[Array, Array]:
     """Stands for "not an inverse gamma"; the rate only has to have a logarithm."""
     return jnp.zeros_like(like), jnp.ones_like(like)
-
-
-def _no_sums(noise_shape: tuple[int, ...], q: int) -> Sums:
-    return Sums(
-        Compensated.zero((*noise_shape, q, q)),
-        Compensated.zero((*noise_shape, q)),
-        Compensated.zero(noise_shape),
-        jnp.zeros(()),
-    )
-
-
-def _squares(sums: Sums, delta: Float[Array, " q"]) -> Array:
-    """sum (z - F delta)'(z - F delta), or the matrix of sums of products where the noise is a matrix."""
-    cross = sums.Fz.value @ delta
-    if cross.ndim == 2:
-        cross = cross + cross.T
-        return sums.zz.value - cross + jnp.einsum("ijab,a,b->ij", sums.FF.value, delta, delta)
-    return sums.zz.value - 2.0 * cross + delta @ sums.FF.value @ delta
 
 
 def _wishart_moments(degrees: Float[Array, ""], scale: Float[Array, "k k"]) -> tuple[Array, Array]:

@@ -78,7 +78,9 @@ class PointMass(Filter):
                 'by name, such as {"theta": (0.0, 1.0)}.'
             )
         if not is_number(self.width) or not 0.0 < self.width < 30.0:
-            raise SettingError(f"PointMass(width={self.width!r}): give standard deviations, such as 7, above 0 and below 30.")
+            raise SettingError(
+                f"PointMass(width={self.width!r}): give standard deviations, such as 7, above 0 and below 30."
+            )
         if self.states is not None:
             ends = self.states if isinstance(self.states, tuple) and len(self.states) == 2 else (0.0, 0.0)
             if not all(is_number(end) and np.isfinite(end) for end in ends) or ends[0] >= ends[1]:

@@ -55,9 +55,7 @@ def spread(law: Distribution) -> Spread:
     loc, scale = (_number(getattr(base, name, jnp.nan)) for name in ("loc", "scale"))
     usual = jnp.isfinite(mean) & jnp.isfinite(variance)
     sd = jnp.sqrt(jnp.where(usual, variance, 1.0))
-    return Spread(
-        jnp.where(usual, mean, loc), jnp.where(usual, sd**-2.0, 0.0 * scale), jnp.where(usual, sd, scale)
-    )
+    return Spread(jnp.where(usual, mean, loc), jnp.where(usual, sd**-2.0, 0.0 * scale), jnp.where(usual, sd, scale))
 
 
 def linear_observation(
@@ -65,7 +63,7 @@ def linear_observation(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """What y says of x: precision L and L times the estimate e, both 0 where y is missing or not linear and Gaussian.
 
-        y = b + h x + N(0, R)   gives   L = h' R^-1 h,   L e = h' R^-1 (y - b)
+    y = b + h x + N(0, R)   gives   L = h' R^-1 h,   L e = h' R^-1 (y - b)
     """
     origin = jnp.zeros(())
     linear = (

@@ -113,9 +113,7 @@ def _axis(
         to_real = params.to_real(index)
         ends = (to_real(jnp.asarray(end, float)) for end in (given.low, given.high))
         # A bound at the edge of the support or outside it is at infinity or NaN: the prior's own bound then stands.
-        low, high = (
-            jnp.where(jnp.isfinite(end), end, own) for end, own in zip(ends, (low, high), strict=True)
-        )
+        low, high = (jnp.where(jnp.isfinite(end), end, own) for end, own in zip(ends, (low, high), strict=True))
     z = jnp.linspace(low, high, points)
     ends = jnp.zeros(points).at[jnp.array([0, -1])].set(jnp.log(0.5))
     return Axis(jax.vmap(value)(z), jax.vmap(log_slope)(z) + jnp.log(z[1] - z[0]) + ends)
@@ -123,7 +121,9 @@ def _axis(
 
 def product(axes: tuple[Axis, ...]) -> tuple[Float[Array, "thetas p"], Float[Array, " thetas"]]:
     """Every combination of the axes' nodes, the last axis moving fastest, and the log-weights of the product rule."""
-    theta = jnp.stack(jnp.meshgrid(*(axis.nodes for axis in axes), indexing="ij"), axis=-1) if axes else jnp.zeros((1, 0))
+    theta = (
+        jnp.stack(jnp.meshgrid(*(axis.nodes for axis in axes), indexing="ij"), axis=-1) if axes else jnp.zeros((1, 0))
+    )
     log_weight = jnp.zeros(())
     for axis in axes:
         log_weight = log_weight[..., None] + axis.log_weight

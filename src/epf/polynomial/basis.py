@@ -51,7 +51,9 @@ class Basis(eqx.Module):
         """`factor` and `previous` in phi_{j+1} = factor u phi_j - previous phi_{j-1}."""
 
     @abstractmethod
-    def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "*#values"]) -> Float[Array, "*values"]:
+    def sum_first(
+        self, series: Float[Array, " degrees *values"], u: Float[Array, "*#values"]
+    ) -> Float[Array, "*values"]:
         """sum_j series[j] phi_j(u)."""
 
     @abstractmethod
@@ -122,7 +124,9 @@ class Monomial(Basis):
     def recurrence(self) -> tuple[float, float]:
         return 1.0, 0.0
 
-    def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "*#values"]) -> Float[Array, "*values"]:
+    def sum_first(
+        self, series: Float[Array, " degrees *values"], u: Float[Array, "*#values"]
+    ) -> Float[Array, "*values"]:
         """Horner's rule."""
         total = series[-1]
         for coefficient in series[-2::-1]:
@@ -188,7 +192,9 @@ class Chebyshev(Basis):
     def recurrence(self) -> tuple[float, float]:
         return 2.0, 1.0
 
-    def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "*#values"]) -> Float[Array, "*values"]:
+    def sum_first(
+        self, series: Float[Array, " degrees *values"], u: Float[Array, "*#values"]
+    ) -> Float[Array, "*values"]:
         """Clenshaw's recurrence (1955): b_j = c_j + 2 u b_{j+1} - b_{j+2}, and the sum is c_0 + u b_1 - b_2."""
         b_next, b_after = jnp.zeros_like(series[0]), jnp.zeros_like(series[0])
         for coefficient in series[:0:-1]:

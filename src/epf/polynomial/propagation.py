@@ -109,7 +109,9 @@ class Propagation:
         if name in _BILINEAR:
             return [product(*series, times=lambda a, b: bind(a, b)[0])]
         if name == "div":
-            return [quotient(*series, times=jnp.multiply, solve=lambda b, r: r / (jnp.zeros_like(r) if b is None else b))]
+            return [
+                quotient(*series, times=jnp.multiply, solve=lambda b, r: r / (jnp.zeros_like(r) if b is None else b))
+            ]
         if name == "triangular_solve":
             return [_triangular(equation, *series)]
         if name == "square":

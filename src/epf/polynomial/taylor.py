@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -25,7 +24,9 @@ def expand(function: Callable[[Float[Array, " parameters"]], Any], basis: Monomi
     propagation = Propagation(indices)
     theta = _identity(centre)
     found = propagation.run(jaxpr.jaxpr, jaxpr.consts, [theta])
-    return jax.tree.unflatten(tree, [propagation.dense(value, like) for value, like in zip(found, outputs, strict=True)])
+    return jax.tree.unflatten(
+        tree, [propagation.dense(value, like) for value, like in zip(found, outputs, strict=True)]
+    )
 
 
 def _identity(centre: Float[Array, " parameters"]) -> Series:

@@ -9,7 +9,7 @@ from numpyro.distributions import Distribution
 
 from epf.errors import ModelError, kind
 from epf.model import StateSpaceModel
-from epf.parameters import Values
+from epf.parameters import Values, as_floats
 
 Field = Any  # a number, an array, or a numpyro distribution
 
@@ -22,7 +22,7 @@ class FieldModel(StateSpaceModel):
             if isinstance(value, Distribution):
                 continue
             try:
-                jnp.asarray(value, float)
+                as_floats(value)
             except (TypeError, ValueError):
                 raise ModelError(
                     f"{type(self).__name__}({name}=...) is {kind(value)}: give a number or an array if it is known, a "

@@ -95,7 +95,9 @@ class Defensive(Proposal):
         return jnp.clip(jnp.where(jnp.isnan(odds), 0.5, odds), self.share, 1.0 - self.share)
 
     def describe(self) -> str:
-        return f"defensive: from the transition and from what y alone says, by their odds, each at least {self.share:.0%}"
+        return (
+            f"defensive: from the transition and from what y alone says, by their odds, each at least {self.share:.0%}"
+        )
 
 
 def _centre(law: Distribution) -> Array | None:
