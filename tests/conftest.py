@@ -2,6 +2,7 @@
 
 import jax
 import pytest
+
 from models import AR as AR
 from models import VectorAR as VectorAR
 

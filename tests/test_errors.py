@@ -571,6 +571,13 @@ def test_questions_that_a_result_cannot_answer(result):
             result.sample(count)
 
 
+def test_a_picture_needs_axes_and_values_that_fit(result):
+    with raises(SettingError, "plot(ax=...)", "(1,)", "2 parameters", "one each"):
+        result.plot(ax=["one panel"])
+    with raises(UnknownParameterError, "'gama'", "a, v"):
+        result.plot(truth={"gama": 0.5}, ax=["one panel", "another"])
+
+
 # --- methods that cannot serve a model ------------------------------------------------------------------------------
 
 GAMMA = model(prior=lambda: {"g": dist.Gamma(2.0, 1.0)}, transition=lambda p, x, u: N(p.g * x, 1.0))
@@ -715,21 +722,21 @@ class Box(epf.StateSpaceModel):
 
 
 @pytest.mark.parametrize(
-    ("case", "method"),
+    ("case", "method", "inputs"),
     [
-        (AR(), SIR),
-        (Box(), epf.SIR(20, epf.Bootstrap())),
-        (Fragile(), epf.Storvik(20)),
-        (epf.fix(AR(), {"a": 0.5, "v": 0.5}), epf.Kalman()),
+        (AR(), SIR, None),
+        (Box(), epf.SIR(20, epf.Bootstrap()), None),
+        (Fragile(), epf.Storvik(20), np.zeros(len(Y))),
+        (epf.fix(AR(), {"a": 0.5, "v": 0.5}), epf.Kalman(), None),
     ],
     ids=["SIR", "bounded noise", "Storvik", "Kalman"],
 )
-def test_an_outlier_beyond_all_weights_is_set_aside_as_if_it_were_missing(case, method):
+def test_an_outlier_beyond_all_weights_is_set_aside_as_if_it_were_missing(case, method, inputs):
     with pytest.warns(EPFWarning, match=r"At t = 4 every particle had likelihood zero.* Check that value") as caught:
-        survived = epf.fit(case, OUTLIER, method, inputs=np.zeros(len(Y)))
+        survived = epf.fit(case, OUTLIER, method, inputs=inputs)
     assert len(caught) == 1
     np.testing.assert_array_equal(survived.history["collapsed"], np.arange(len(Y)) == AT)
-    without = epf.fit(case, MISSING, method, inputs=np.zeros(len(Y)))
+    without = epf.fit(case, MISSING, method, inputs=inputs)
     assert not without.history["collapsed"].any()
     # The same normal numbers drive both; a proposal adds and multiplies them in another order.
     same_history(survived, without, rtol=1e-3, atol=1e-4)
@@ -738,15 +745,16 @@ def test_an_outlier_beyond_all_weights_is_set_aside_as_if_it_were_missing(case, 
 
 def test_bounds_of_the_noise_are_kept_also_where_numpyro_does_not_look():
     """With noise in (-3, 3) and y = 3.5, 3.5, ... no state below 0.5 is possible."""
-    result = epf.fit(Box(), np.full(len(Y), 3.5), epf.SIR(20, epf.Bootstrap()), inputs=np.zeros(len(Y)))
+    result = epf.fit(Box(), np.full(len(Y), 3.5), epf.SIR(20, epf.Bootstrap()))
     assert (np.asarray(result.state.x)[np.asarray(result.state.log_weights) > -np.inf] > 0.5).all()
 
 
 def test_a_draw_on_the_edge_of_a_support_does_not_spoil_the_others():
     """One in six draws of this prior is zero in float32, and its logarithm infinite."""
     edge = model(prior=lambda: {"g": dist.Gamma(0.02, 1.0)}, transition=lambda p, x, u: N(p.g * x, 1.0))
-    result = epf.fit(edge, Y, epf.LiuWest(20, epf.Bootstrap(), discount=0.95))
-    assert (np.asarray(result.state.theta) == 0.0).any()
+    method = epf.LiuWest(20, epf.Bootstrap(), discount=0.95)
+    assert (np.asarray(epf.Stream(edge, method).posterior.theta) == 0.0).any()
+    result = epf.fit(edge, Y, method)
     for values in fields(result).values():
         assert np.isfinite(values).all()
     assert np.isfinite(result.density("g", [0.1, 1.0])).all()

@@ -3,10 +3,10 @@
 import jax
 import numpy as np
 import pytest
-from models import AR, VectorAR
 
 import epf
-import epf.fit  # noqa: F401  (the module; the attribute epf.fit is the function)
+import epf.fit
+from models import AR, VectorAR
 
 METHODS = [epf.SIR(64), epf.LiuWest(64), epf.Storvik(64), epf.Kalman(extended=True)]
 VALUES = {"a": 0.8, "v": 0.5}

@@ -263,3 +263,12 @@ def test_values_pass_through_transformations_in_order():
     np.testing.assert_array_equal(doubled.a, [6.0, 8.0])
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(p)]
     assert paths == [".theta", ".a"]
+
+
+def test_values_can_be_copied_and_pickled():
+    import copy
+    import pickle
+
+    values = Values({"a": 1.0, "b": 2.0})
+    for twin in (copy.copy(values), copy.deepcopy(values), pickle.loads(pickle.dumps(values))):
+        assert (twin.a, twin.b) == (1.0, 2.0)

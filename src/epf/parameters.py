@@ -46,6 +46,9 @@ class Values:
     def __repr__(self) -> str:
         return f"Values({', '.join(f'{name}={value}' for name, value in self._values.items())})"
 
+    def __reduce__(self) -> tuple[type["Values"], tuple[dict[str, Any]]]:
+        return Values, (self._values,)  # copying and pickling must not ask __getattr__ for what is not there yet
+
     def tree_flatten_with_keys(self):
         names = tuple(self._values)
         return [(jax.tree_util.GetAttrKey(name), self._values[name]) for name in names], names

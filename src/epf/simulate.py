@@ -32,9 +32,9 @@ def simulate(
     theta = parameters(model).vector(values)
     p = parameters(model).named(theta)
     x, y = map(np.array, _simulate(model, p, root_key(check_seed(seed)), jnp.arange(1, steps + 1), us))
-    for name, values in (("state", x), ("observation", y)):
-        if not np.isfinite(values).all():
-            t, *component = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
+    for name, drawn in (("state", x), ("observation", y)):
+        if not np.isfinite(drawn).all():
+            t, *component = (int(i) for i in np.argwhere(~np.isfinite(drawn))[0])
             place = f" in component {component[0]}" if component else ""
             raise NumericalError(
                 f"At t = {t + 1} the simulated {name} is not a finite number{place}: the model explodes or gives NaN with "

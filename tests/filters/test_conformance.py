@@ -5,10 +5,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from models import AR, VectorAR, run
 
 import epf
 from epf.filters.base import Filter, Info
+from models import AR, VectorAR, run
 
 FILTERS: list[Filter] = [
     epf.SIR(50),
@@ -49,14 +49,14 @@ def test_it_compiles_and_maps_over_seeds_and_series(method, name):
         return run(method, model, seed, ys, us)
 
     over_both = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))
-    states, (infos, (means, sds), (x_means, x_sds)) = jax.jit(over_both)(jnp.arange(3), jnp.asarray(series))
+    _, (infos, (means, sds), (x_means, x_sds)) = jax.jit(over_both)(jnp.arange(3), jnp.asarray(series))
     p = 2 if name == "scalar" else 3
     shape = () if name == "scalar" else (2,)
     assert means.shape == sds.shape == (3, 2, STEPS, p)
     assert x_means.shape == x_sds.shape == (3, 2, STEPS, *shape)
     assert all(np.isfinite(part).all() for part in (means, x_means, x_sds))
     assert np.all(np.asarray(sds)[:, :, -1] > 0.0)
-    assert not np.any(infos.failed) and not np.any(infos.collapsed) and not np.any(infos.invalid)
+    assert not np.any(np.asarray(infos.failed) | np.asarray(infos.collapsed) | (np.asarray(infos.invalid) > 0))
 
     _, (info, (mean, _), _) = eqx.filter_jit(one)(jnp.asarray(2), jnp.asarray(series[1]))
     # Mapping reorders sums, so the two agree to rounding, which a filter of 50 particles multiplies a little.
@@ -98,8 +98,9 @@ def test_the_posterior_answers_every_question(method):
     assert draws["a"].shape == (300, 2)
     assert draws["gain"].shape == (300,)
     low, high = result.interval(0.9)["a"]
-    assert np.all(low < result.quantile(0.5)["a"])
-    assert np.all(result.quantile(0.5)["a"] < high)
+    # Not strictly: SIR's few surviving values may put one particle at several quantiles.
+    assert np.all(low <= result.quantile(0.5)["a"])
+    assert np.all(result.quantile(0.5)["a"] <= high)
     spread = 12 * result.sd["a"][0]
     grid = np.linspace(result.mean["a"][0] - spread, result.mean["a"][0] + spread, 801)
     assert np.trapezoid(result.density("a[0]", grid), grid) == pytest.approx(1.0, abs=0.02)

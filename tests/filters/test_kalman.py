@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from models import kalman, run
 
 import epf
 from epf.errors import UnsupportedModelError
+from models import kalman, run
 
 MODEL = epf.zoo.LinearGaussian.rotation(3, 2)
 

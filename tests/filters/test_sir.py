@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from models import kalman, run
 
 import epf
+from models import kalman, run
 
 MODEL = epf.zoo.LinearGaussian.rotation(2, 2)
 X, Y = epf.simulate(MODEL, {}, steps=12, seed=5)

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from models import AR, grid_posterior, kalman, run
 
 import epf
 from epf.errors import UnsupportedModelError
+from models import AR, grid_posterior, kalman, run
 
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
 _, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)

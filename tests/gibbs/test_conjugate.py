@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from models import AR, grid_posterior
 
 import epf
 from epf.gibbs.conjugate import Conjugate
 from epf.keys import lanes, root_key
 from epf.model import parameters
+from models import AR, grid_posterior
 
 
 class Regression(epf.StateSpaceModel):
@@ -198,22 +198,23 @@ def test_sweeps_converge_to_the_density_by_quadrature():
         assert theta[:, i].std() == pytest.approx(sd, rel=4.0 * 2.0 / np.sqrt(chains))  # 2: tails heavier than normal
 
 
-def test_marginals_agree_with_the_density():
+@pytest.mark.parametrize(
+    ("known", "grid"), [({"v": 0.5}, np.linspace(-0.5, 1.5, 4001)), ({"a": 0.8}, np.linspace(0.05, 4.0, 4001))]
+)
+def test_marginals_agree_with_the_density(known, grid):
     """With one unknown the marginal is the density itself: normal for a coefficient, inverse gamma for a variance."""
-    for known, grid in (({"v": 0.5}, np.linspace(-0.5, 1.5, 4001)), ({"a": 0.8}, np.linspace(0.05, 4.0, 4001))):
-        model = epf.fix(AR(), known)
-        xs, ys = path(AR(), {"a": 0.8, "v": 0.5}, 30)
-        gibbs, statistic = statistic_of(model, xs, ys)
-        points = jnp.asarray(grid, jnp.float32)[:, None]
-        weights, _ = grid_posterior(
-            np.asarray(jax.vmap(lambda t: gibbs.log_density(model, statistic, t))(points), float)
-        )
-        marginals = gibbs.marginals(model, statistic, points[2000])
-        pdf = np.asarray(jax.vmap(marginals.pdf)(points))[:, 0]
-        np.testing.assert_allclose(pdf, weights / (grid[1] - grid[0]), rtol=1e-3, atol=1e-4)
-        mean = weights @ grid
-        assert float(marginals.mean[0]) == pytest.approx(mean, rel=1e-3)
-        assert float(marginals.variance[0]) == pytest.approx(weights @ (grid - mean) ** 2, rel=5e-3)
+    model = epf.fix(AR(), known)
+    xs, ys = path(AR(), {"a": 0.8, "v": 0.5}, 30)
+    gibbs, statistic = statistic_of(model, xs, ys)
+    points = jnp.asarray(grid, jnp.float32)[:, None]
+    log_density = jax.vmap(lambda t: gibbs.log_density(model, statistic, t))(points)
+    weights, _ = grid_posterior(np.asarray(log_density, float))
+    marginals = gibbs.marginals(model, statistic, points[2000])
+    pdf = np.asarray(jax.vmap(marginals.pdf)(points))[:, 0]
+    np.testing.assert_allclose(pdf, weights / (grid[1] - grid[0]), rtol=1e-3, atol=1e-4)
+    mean = weights @ grid
+    assert float(marginals.mean[0]) == pytest.approx(mean, rel=1e-3)
+    assert float(marginals.variance[0]) == pytest.approx(weights @ (grid - mean) ** 2, rel=5e-3)
 
 
 def test_moments_of_a_covariance_matrix():

@@ -19,7 +19,9 @@ DRAWS, FEW = 10_000, 100
 @jax.jit
 def _ancestors(keys, log_weights):
     """For each scheme, an array (keys, N)."""
-    return [jax.vmap(lambda key, scheme=scheme: scheme().ancestors(key, log_weights))(keys) for scheme in SCHEMES]
+    return [
+        jax.vmap(lambda key, scheme=scheme: scheme().ancestors(key, jnp.exp(log_weights)))(keys) for scheme in SCHEMES
+    ]
 
 
 def _counts(keys, log_weights):
@@ -235,7 +237,12 @@ def test_resampling_happens_below_its_threshold_and_leaves_equal_weights(thresho
     key = root_key(8)
     log_weights = jnp.asarray(_log(np.random.default_rng(8).random(n)), jnp.float32)
     cloud = {"x": jnp.asarray(np.arange(2.0 * n).reshape(2, n)), "theta": jnp.asarray(np.arange(n) + 0.5)}
-    apply = jax.jit(lambda ess: (scheme.ancestors(key, log_weights), scheme.apply(key, cloud, log_weights, ess)))
+    apply = jax.jit(
+        lambda ess: (
+            scheme.ancestors(key, jnp.exp(log_weights)),
+            scheme.apply(key, cloud, log_weights, jnp.exp(log_weights), ess),
+        )
+    )
     for ess in (1.0, 9.99, 10.0, 20.0):
         chosen, (moved, after, resampled) = apply(ess)
         due = threshold == 1.0 or ess < threshold * n

@@ -6,7 +6,6 @@ The paper's algorithms 2 and 3 are one algorithm; they differ in the statistic, 
 from abc import abstractmethod
 from typing import Any
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.filters.particle import Cloud, ParticleFilter, over_particles
@@ -54,5 +53,5 @@ class Learner(ParticleFilter):
             state.statistic,
             state.theta,
             state.x,
-            jnp.exp(state.log_weights),
+            state.weights,
         )

@@ -77,7 +77,7 @@ class LiuWest(ParticleFilter):
         return None
 
     def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
-        return ParticlePosterior(parameters(model), state.theta, state.x, jnp.exp(state.log_weights))
+        return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)
 
 
 def _root(covariance: Float[Array, "q q"]) -> Float[Array, "q q"]:

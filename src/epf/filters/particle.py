@@ -35,6 +35,7 @@ class Cloud(eqx.Module):
     theta: Float[Array, "p particles"]
     statistic: Any
     log_weights: Float[Array, " particles"]
+    weights: Float[Array, " particles"]
     ess: Float[Array, ""]
 
 
@@ -93,7 +94,9 @@ class ParticleFilter(Filter):
             return draw(initial_law(model, params.named(theta)), key)
 
         x_0 = over_particles(start)(lanes(k_x, self.particles), theta)
-        return Cloud(x_0, theta, self.begin(model, x_0), uniform(self.particles), jnp.asarray(self.particles, float))
+        log_weights = uniform(self.particles)
+        ess = jnp.asarray(self.particles, float)
+        return Cloud(x_0, theta, self.begin(model, x_0), log_weights, jnp.exp(log_weights), ess)
 
     def step(
         self, key: PRNGKeyArray, model: StateSpaceModel, state: Cloud, y: Float[Array, "*y"], u: Array | None
@@ -101,7 +104,7 @@ class ParticleFilter(Filter):
         params = parameters(model)
         k_resample, k_learn, k_move = jax.random.split(key, 3)
         (x_prev, theta, statistic), log_weights, resampled = self.resampling.apply(
-            k_resample, (state.x, state.theta, state.statistic), state.log_weights, state.ess
+            k_resample, (state.x, state.theta, state.statistic), state.log_weights, state.weights, state.ess
         )
         learned = self.learn(k_learn, model, theta, statistic, log_weights)
         known = _finite(learned)
@@ -131,7 +134,7 @@ class ParticleFilter(Filter):
         absorbed = self.absorb(model, statistic, x_prev, jnp.where(sound, new, 0.0), x, y, u)
         statistic = jax.tree.map(lambda after, before: jnp.where(sound, after, before), absorbed, statistic)
         info = Info(weighed.log_evidence, weighed.ess, resampled, weighed.collapsed, weighed.invalid, jnp.all(lost))
-        return Cloud(x, theta, statistic, weighed.log_weights, weighed.ess), info
+        return Cloud(x, theta, statistic, weighed.log_weights, weighed.weights, weighed.ess), info
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
         proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal

@@ -7,7 +7,6 @@ here to show that. With none (`epf.fix`), it is the ordinary particle filter.
 
 from typing import Any
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.filters.particle import Cloud, ParticleFilter
@@ -37,4 +36,4 @@ class SIR(ParticleFilter):
         return None
 
     def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
-        return ParticlePosterior(parameters(model), state.theta, state.x, jnp.exp(state.log_weights))
+        return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)

@@ -121,10 +121,10 @@ def _axis(
 
 def product(axes: tuple[Axis, ...]) -> tuple[Float[Array, "thetas p"], Float[Array, " thetas"]]:
     """Every combination of the axes' nodes, the last axis moving fastest, and the log-weights of the product rule."""
-    theta = (
-        jnp.stack(jnp.meshgrid(*(axis.nodes for axis in axes), indexing="ij"), axis=-1) if axes else jnp.zeros((1, 0))
-    )
+    if not axes:  # nothing unknown: one theta, of length 0
+        return jnp.zeros((1, 0)), jnp.zeros(1)
+    columns = jnp.meshgrid(*(axis.nodes for axis in axes), indexing="ij")
     log_weight = jnp.zeros(())
     for axis in axes:
         log_weight = log_weight[..., None] + axis.log_weight
-    return theta.reshape(-1, len(axes)), jnp.ravel(log_weight)
+    return jnp.stack([jnp.ravel(column) for column in columns], axis=-1), jnp.ravel(log_weight)

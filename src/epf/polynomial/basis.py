@@ -12,17 +12,20 @@ Coefficients are arrays [terms, *values]; what stands in `values` (outputs, part
 from abc import abstractmethod
 from dataclasses import replace
 from math import comb
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from epf.errors import SettingError
 from epf.polynomial.indices import Exponent, Indices
 from epf.polynomial.nodes import along, coefficients_from_values, gauss, values_from_coefficients
+
+AnyBasis = TypeVar("AnyBasis", bound="Basis")
 
 
 def _floats(value: Any) -> Array:
@@ -51,10 +54,8 @@ class Basis(eqx.Module):
         """`factor` and `previous` in phi_{j+1} = factor u phi_j - previous phi_{j-1}."""
 
     @abstractmethod
-    def sum_first(
-        self, series: Float[Array, " degrees *values"], u: Float[Array, "*#values"]
-    ) -> Float[Array, "*values"]:
-        """sum_j series[j] phi_j(u)."""
+    def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "..."]) -> Float[Array, "..."]:
+        """sum_j series[j] phi_j(u), where u may be a number or anything that spreads over `values`."""
 
     @abstractmethod
     def multiply(
@@ -82,13 +83,13 @@ class Basis(eqx.Module):
         columns: dict[Exponent, Array] = {self.indices.exponents[0]: jnp.ones_like(u[:, 0])}
         for k in self.indices.exponents[1:]:
             i = next(i for i, power in enumerate(k) if power > 0)
-            one_less, two_less = (k[:i] + (k[i] - less,) + k[i + 1 :] for less in (1, 2))
+            one_less, two_less = ((*k[:i], k[i] - less, *k[i + 1 :]) for less in (1, 2))
             columns[k] = u[:, i] * columns[one_less]
             if k[i] > 1 and previous:
                 columns[k] = factor * columns[k] - previous * columns[two_less]
         return jnp.stack([columns[k] for k in self.indices.exponents], axis=1)
 
-    def product(self) -> Self:
+    def product(self: AnyBasis) -> AnyBasis:
         """The basis in which products of two polynomials of this one are written: the same place, twice the order."""
         return replace(self, indices=self.indices.product(self.indices))
 
@@ -124,9 +125,7 @@ class Monomial(Basis):
     def recurrence(self) -> tuple[float, float]:
         return 1.0, 0.0
 
-    def sum_first(
-        self, series: Float[Array, " degrees *values"], u: Float[Array, "*#values"]
-    ) -> Float[Array, "*values"]:
+    def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "..."]) -> Float[Array, "..."]:
         """Horner's rule."""
         total = series[-1]
         for coefficient in series[-2::-1]:
@@ -175,7 +174,7 @@ class Chebyshev(Basis):
     def __check_init__(self) -> None:
         _check_length("low", self.low, self.indices)
         _check_length("high", self.high, self.indices)
-        if isinstance(self.low, jax.core.Tracer) or isinstance(self.high, jax.core.Tracer):
+        if isinstance(self.low, Tracer) or isinstance(self.high, Tracer):
             return
         if not np.all(np.asarray(self.low) < np.asarray(self.high)):
             raise SettingError(f"Chebyshev: the box needs low < high in every parameter, not {self.low}, {self.high}.")
@@ -192,9 +191,7 @@ class Chebyshev(Basis):
     def recurrence(self) -> tuple[float, float]:
         return 2.0, 1.0
 
-    def sum_first(
-        self, series: Float[Array, " degrees *values"], u: Float[Array, "*#values"]
-    ) -> Float[Array, "*values"]:
+    def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "..."]) -> Float[Array, "..."]:
         """Clenshaw's recurrence (1955): b_j = c_j + 2 u b_{j+1} - b_{j+2}, and the sum is c_0 + u b_1 - b_2."""
         b_next, b_after = jnp.zeros_like(series[0]), jnp.zeros_like(series[0])
         for coefficient in series[:0:-1]:

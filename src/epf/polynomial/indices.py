@@ -168,7 +168,7 @@ def _too_many(what: str, count: int, limit: int, fits: str | int) -> None:
 
 
 def _just_below(k: Exponent) -> Iterator[Exponent]:
-    return (k[:i] + (k[i] - 1,) + k[i + 1 :] for i in range(len(k)) if k[i] > 0)
+    return ((*k[:i], k[i] - 1, *k[i + 1 :]) for i in range(len(k)) if k[i] > 0)
 
 
 def _add(a: Exponent, b: Exponent) -> Exponent:

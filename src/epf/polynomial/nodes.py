@@ -33,7 +33,9 @@ def coefficients_from_values(count: int) -> Float[np.ndarray, "degrees nodes"]:
     return transform
 
 
-def along(matrix: Float[np.ndarray, "rows columns"], tensor: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
+def along(
+    matrix: Float[np.ndarray | Array, "rows columns"], tensor: Float[Array, "..."], axis: int
+) -> Float[Array, "..."]:
     """The matrix times the tensor's axis, in full precision also where a machine's products would have less."""
     product = jnp.tensordot(matrix.astype(tensor.dtype), tensor, axes=(1, axis), precision="highest")
     return jnp.moveaxis(product, 0, axis)

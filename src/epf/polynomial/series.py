@@ -12,6 +12,7 @@ from typing import Any
 
 from epf.polynomial.indices import Exponent
 
+_NEVER = 10**6  # a degree that no series is taken to
 Coefficient = Any  # an array of jax or numpy; None is a zero known beforehand
 
 
@@ -34,6 +35,11 @@ class Series:
 def constant(value: Coefficient) -> Series:
     """A series with nothing but its first term."""
     return Series(lambda k: None if any(k) else value)
+
+
+def nothing() -> Series:
+    """Zero in every degree."""
+    return Series(lambda k: None, lowest=_NEVER)
 
 
 def product(a: Series, b: Series, times: Callable[[Coefficient, Coefficient], Coefficient]) -> Series:

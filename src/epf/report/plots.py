@@ -22,6 +22,10 @@ def plot_history(result: Any, truth: dict[str, Any] | None = None, ax: Any = Non
         figure.set_layout_engine("constrained")
     else:
         axes = np.atleast_1d(ax)
+        if axes.shape != (len(labels),):
+            raise SettingError(
+                f"plot(ax=...) has shape {axes.shape}, but there are {len(labels)} parameters: give one each."
+            )
     true = {} if truth is None else dict(zip(labels, np.asarray(result.parameters.vector(truth)), strict=True))
     for panel, label in zip(axes, labels, strict=True):
         draw_parameter(panel, result, label, BLUE)

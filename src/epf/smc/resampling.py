@@ -34,19 +34,23 @@ class Resampling(eqx.Module):
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
         """How many offspring particles 0 .. j have together, for each j; the last entry is N."""
 
-    def ancestors(self, key: PRNGKeyArray, log_weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
-        """The ancestors of the N new particles, in increasing order, for normalised log-weights."""
-        weights = jnp.exp(log_weights)
+    def ancestors(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
+        """The ancestors of the N new particles, in increasing order."""
         return ancestors_of(self.cumulative_offspring(key, weights), weights)
 
     def apply(
-        self, key: PRNGKeyArray, particles: Any, log_weights: Float[Array, " particles"], ess: Float[Array, ""]
+        self,
+        key: PRNGKeyArray,
+        particles: Any,
+        log_weights: Float[Array, " particles"],
+        weights: Float[Array, " particles"],
+        ess: Float[Array, ""],
     ) -> tuple[Any, Float[Array, " particles"], Bool[Array, ""]]:
         """Resample a pytree of arrays (particles last) if it is time: the particles, their log-weights, and whether."""
         count = log_weights.shape[0]
 
         def resample(cloud: Any) -> tuple[Any, Float[Array, " particles"]]:
-            chosen = self.ancestors(key, log_weights)
+            chosen = self.ancestors(key, weights)
             return jax.tree.map(lambda leaf: leaf[..., chosen], cloud), uniform(count)
 
         if self.threshold >= 1.0:

@@ -1,6 +1,7 @@
 """Log-weights: normalised, never exponentiated before their maximum is taken away."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -9,6 +10,8 @@ class Weighed(eqx.Module):
     """What one weighing gives: the new weights and what a reader wants to know of it."""
 
     log_weights: Float[Array, " particles"]
+    weights: Float[Array, " particles"]
+    """The same, exponentiated: every reader of a posterior needs them, and exp is a good part of a step."""
     ess: Float[Array, ""]
     log_evidence: Float[Array, ""]
     collapsed: Bool[Array, ""]
@@ -32,14 +35,17 @@ def weigh(log_weights: Float[Array, " particles"], increments: Float[Array, " pa
     total = log_weights + jnp.where(bad, -jnp.inf, increments)
     largest = jnp.max(total)
     collapsed = largest == -jnp.inf
-    weights = jnp.exp(total - jnp.where(collapsed, 0.0, largest))
-    mass = jnp.sum(weights)
+    scaled = jnp.exp(total - jnp.where(collapsed, 0.0, largest))
+    mass = jnp.sum(scaled)
     log_evidence = largest + jnp.log(mass)  # -inf when collapsed: the estimate of the likelihood is zero
-    ess = jnp.where(collapsed, effective_size(log_weights), mass**2 / jnp.sum(weights**2))
-    kept = jnp.where(collapsed, log_weights, total - jnp.where(collapsed, 0.0, log_evidence))
-    return Weighed(kept, ess, log_evidence, collapsed, jnp.sum(bad))
+    kept, weights = jax.lax.cond(
+        collapsed,
+        lambda: (log_weights, jnp.exp(log_weights)),
+        lambda: (total - log_evidence, scaled / mass),
+    )
+    return Weighed(kept, weights, effective_size(weights), log_evidence, collapsed, jnp.sum(bad))
 
 
-def effective_size(log_weights: Float[Array, " particles"]) -> Float[Array, ""]:
-    """1 / sum W^2 for normalised log-weights."""
-    return 1.0 / jnp.sum(jnp.exp(2.0 * log_weights))
+def effective_size(weights: Float[Array, " particles"]) -> Float[Array, ""]:
+    """1 / sum W^2 for normalised weights."""
+    return 1.0 / jnp.sum(weights**2)
