@@ -34,9 +34,12 @@ class Answer(NamedTuple):
         return float(np.sum(self.info.log_evidence))
 
 
+RUN = eqx.filter_jit(run)
+
+
 def answer(model, ys, method):
     """What `epf.fit` finds, without its history, which takes longer to compile than to run."""
-    state, (info, (means, _), _) = eqx.filter_jit(run)(method, model, 0, jnp.asarray(ys, float))
+    state, (info, (means, _), _) = RUN(method, model, 0, jnp.asarray(ys, float))
     return Answer(method.posterior(model, state), info, np.asarray(means))
 
 
@@ -101,14 +104,14 @@ def test_single_precision_mapped_over_series():
         mean, sd, evidence, _ = exact_coefficient(ys)
         assert (posterior.mean["a"] - mean) / sd == pytest.approx(0.0, abs=1e-3)
         assert posterior.sd["a"] / sd == pytest.approx(1.0, abs=1e-3)
-        assert np.sum(info.log_evidence[i], dtype=np.float64) == pytest.approx(evidence, abs=1e-3)
+        assert np.sum(np.asarray(info.log_evidence[i]), dtype=np.float64) == pytest.approx(evidence, abs=1e-3)
 
 
 def test_a_coefficient_and_a_variance(float64):
     """Two parameters, one of them positive; the grid of Kalman filters is equally spaced in log v."""
     ys = Y[:40]
-    result = answer(AR(), ys, PointMass(nodes=65, grid={"a": (-1.0, 2.5, 61), "v": (0.02, 8.0, 61)}))
-    a, log_v = np.linspace(-1.0, 2.5, 36), np.linspace(np.log(0.02), np.log(8.0), 41)
+    result = answer(AR(), ys, PointMass(nodes=65, grid={"a": (0.2, 1.6, 33), "v": (0.02, 6.0, 35)}))
+    a, log_v = np.linspace(0.3, 1.5, 27), np.linspace(np.log(0.03), np.log(4.0), 31)
     log_likelihood = np.array([[kalman(i, np.exp(j), 1.0, 0.25, 0.0, 1.0, ys)[2] for j in log_v] for i in a])
     log_prior = -0.5 * a[:, None] ** 2 - 0.5 * np.log(2 * np.pi) - np.log(2.0) - 3.0 * log_v - np.exp(-log_v)
     weights, log_mean = grid_posterior(log_likelihood + log_prior)
@@ -119,8 +122,8 @@ def test_a_coefficient_and_a_variance(float64):
         assert result.posterior.sd[name] / sd == pytest.approx(1.0, abs=1e-4)
     evidence = log_mean + np.log(weights.size * (a[1] - a[0]) * (log_v[1] - log_v[0]))
     assert result.log_evidence == pytest.approx(evidence, abs=1e-4)
-    check_reading(result.posterior, "a", np.linspace(-1.0, 2.5, 2001))
-    check_reading(result.posterior, "v", np.linspace(0.021, 7.9, 4001))
+    check_reading(result.posterior, "a", np.linspace(0.2, 1.6, 2001))
+    check_reading(result.posterior, "v", np.linspace(0.02, 6.0, 4001))
     draws, exact_sd = result.posterior.sample(4000), result.posterior.sd
     for name, mean in result.posterior.mean.items():
         assert draws[name].mean() == pytest.approx(mean, abs=4 * exact_sd[name] / np.sqrt(4000))
@@ -236,7 +239,7 @@ def test_the_error_is_estimated(float64):
 
     for (estimate, off), least, most in (
         (lost(65, calm), 0.0, 1e-7),
-        (lost(17, calm), 1e-4, 0.1),
+        (lost(13, calm), 1e-4, 0.1),
         (lost(65, outlying), 1e-5, 0.1),
     ):
         assert least < estimate < most
@@ -252,7 +255,7 @@ def test_refining_the_grid(float64):
     # The start and the level as a state of two: the start never moves.
     prior = [[300.0**2 + 0.01, 300.0**2], [300.0**2, 300.0**2]]
     means, covariances, evidence = kalman(np.eye(2), np.diag([0.01, 0.0]), [[1.0, 0.0]], 1.0, [0.0, 0.0], prior, ys)
-    assert result.info.ess[-1] > 5.0
+    assert result.info.ess[-1] > 4.0
     assert result.posterior.mean["start_mean"] == pytest.approx(means[-1, 1], abs=1e-5)
     assert result.posterior.sd["start_mean"] == pytest.approx(np.sqrt(covariances[-1, 1, 1]), rel=1e-5)
     assert result.log_evidence == pytest.approx(evidence, abs=1e-5)

@@ -63,13 +63,12 @@ def needed(jaxpr: Jaxpr) -> list[Any]:
 
 def constant_exponent(equation: Any) -> float | None:
     """y of f^y, if it stands in the program as one number."""
-    if equation.primitive.name == "integer_pow":
-        return equation.params["y"]
-    if equation.primitive.name == "square":
-        return 2
-    if equation.primitive.name == "pow" and isinstance(equation.invars[1], Literal):
-        return float(equation.invars[1].val)
-    return None
+    name = equation.primitive.name
+    if name == "integer_pow":
+        return float(equation.params["y"])
+    if name == "pow":
+        return float(equation.invars[1].val) if isinstance(equation.invars[1], Literal) else None
+    return {"square": 2.0, "sqrt": 1 / 2, "rsqrt": -1 / 2, "cbrt": 1 / 3}.get(name)
 
 
 def at_once(bind: Callable[..., list[Any]], arguments: Sequence[Any]) -> list[Any]:

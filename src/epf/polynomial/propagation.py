@@ -116,12 +116,12 @@ class Propagation:
             return [_integer_power(series[0], int(exponent), first[0])]
         if exponent is not None or (name == "pow" and not varies[1]):
             return [power(series[0], inputs[1] if exponent is None else exponent, bind(*first)[0])]
-        return self._by_derivative(equation, inputs, first)
+        return self._by_derivative(equation, inputs, first, whole)
 
-    def _by_derivative(self, equation: Any, inputs: list[Value], centre: list[Any]) -> list[Value]:
+    def _by_derivative(self, equation: Any, inputs: list[Value], centre: list[Any], whole: bool) -> list[Value]:
         """g = phi(f) from E g = phi'(f) E f, where phi' is jax's."""
-        key = _key(equation, inputs)
-        if key in self._seen:
+        key, own = _key(equation, inputs), equation.primitive.name == "custom_jvp_call"
+        if key in self._seen and not (own and whole):  # two functions may look the same and have other derivatives
             return self._seen[key][1]
         bind = binding(equation)
         moving = [i for i, value in enumerate(inputs) if isinstance(value, Series)]
@@ -194,14 +194,18 @@ def _triangular(equation: Any, a: Series, b: Series) -> Series:
     """x with a x = b, or x a = b, for a triangular a."""
     options, bind = equation.params, binding(equation)
 
-    def times(a_i: Any, x_j: Any) -> Any:
-        # Of the matrix, the operation sees one triangle only, and a unit diagonal not at all.
+    def matrix(k: Exponent) -> Coefficient:
+        """What the operation sees of a: one triangle, without the diagonal if that is taken to be 1."""
         hidden = 1 if options["unit_diagonal"] else 0
-        seen = jnp.tril(a_i, -hidden) if options["lower"] else jnp.triu(a_i, hidden)
-        seen = jnp.swapaxes(seen, -1, -2) if options["transpose_a"] else seen
-        return jnp.matmul(*((seen, x_j) if options["left_side"] else (x_j, seen)), precision="highest")
+        if a[k] is None or not any(k):
+            return a[k]
+        seen = jnp.tril(a[k], -hidden) if options["lower"] else jnp.triu(a[k], hidden)
+        return jnp.swapaxes(seen, -1, -2) if options["transpose_a"] else seen
 
-    return quotient(b, a, times, lambda a_0, rest: bind(a_0, rest)[0])
+    def times(a_i: Any, x_j: Any) -> Any:
+        return jnp.matmul(*((a_i, x_j) if options["left_side"] else (x_j, a_i)), precision="highest")
+
+    return quotient(b, Series(matrix, a.lowest), times, lambda a_0, rest: bind(a_0, rest)[0])
 
 
 def _nth_series(values: Callable[[], list[Value]], n: int) -> Series:
@@ -211,13 +215,15 @@ def _nth_series(values: Callable[[], list[Value]], n: int) -> Series:
 
 def _key(equation: Any, inputs: list[Value]) -> Any:
     """The same for the same operation on the same inputs."""
+    options = tuple(sorted(equation.params.items()))
+    if equation.primitive.name == "custom_jvp_call" and not equation.params["call_jaxpr"].consts:
+        options = str(equation.params["call_jaxpr"])  # inside its own derivative it is traced anew
     marks = tuple(float(v) if is_plain(v) and np.ndim(v) == 0 else id(v) for v in inputs)
-    key = (equation.primitive, tuple(sorted(equation.params.items())), marks)
     try:
-        hash(key)
+        hash(options)
+        return equation.primitive, options, marks
     except TypeError:
         return id(equation), marks
-    return key
 
 
 def _is_zero(value: Value) -> bool:
