@@ -12,6 +12,14 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "error::epf.errors.EPFWarning")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Rooms that no exported name uses yet are tested by `make test-slow`."""
+    for item in items:
+        if item.path.parent.name in ("polynomial", "offline"):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture
 def float64():
     """Double precision for one test, the configuration restored after it."""

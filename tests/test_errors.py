@@ -766,7 +766,9 @@ def test_a_draw_on_the_edge_of_a_support_does_not_spoil_the_others():
 def test_a_series_with_nothing_in_it_leaves_the_prior():
     result = fit_ar(np.full(4, np.nan))
     prior = epf.Stream(AR(), SIR).posterior
-    assert (result.mean, result.sd) == (prior.mean, prior.sd)
+    # The same particles, summed in another order.
+    assert result.mean == pytest.approx(prior.mean, rel=1e-5)
+    assert result.sd == pytest.approx(prior.sd, rel=1e-5)
     assert result.log_evidence == 0.0
 
 

@@ -16,7 +16,7 @@ _, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
 
 def exact_coefficient(ys):
     """Posterior mean and sd of a, and log p(y), with v known."""
-    grid = np.linspace(-2.5, 2.5, 2001)
+    grid = np.linspace(-2.0, 2.5, 451)
     log_likelihood = np.array([kalman(a, 0.5, 1.0, 0.25, 0.0, 1.0, ys)[2] for a in grid])
     log_prior = -0.5 * grid**2 - 0.5 * np.log(2 * np.pi)
     weights, log_mean = grid_posterior(log_likelihood + log_prior)
@@ -56,7 +56,7 @@ def test_two_variances_of_a_local_level():
     """Both variances unknown: only sweeps over inverse gammas, scored against a grid of Kalman filters."""
     model = epf.zoo.LocalLevel()
     _, y = epf.simulate(model, {"level_variance": 0.4, "noise_variance": 0.6}, steps=60, seed=3)
-    grid = np.exp(np.linspace(np.log(0.02), np.log(6.0), 60))
+    grid = np.exp(np.linspace(np.log(0.02), np.log(6.0), 40))
     level, noise = (part.ravel() for part in np.meshgrid(grid, grid, indexing="ij"))
     log_likelihood = np.array([kalman(1.0, q, 1.0, r, 0.0, 1.0, y)[2] for q, r in zip(level, noise, strict=True)])
     prior = dist.InverseGamma(3.0, 1.0)

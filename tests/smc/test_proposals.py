@@ -130,9 +130,9 @@ def test_the_automatic_choice(model, kind):
     [
         (epf.zoo.Sin(theta=0.7), {}),
         (epf.zoo.CauchyAR(a=0.7), {}),
-        (epf.zoo.STAR(gamma=1.0, c=3.0), {}),
-        (epf.zoo.LinearGaussian.rotation(3, 2), {}),
-        (epf.zoo.LocalLevel(level_variance=0.4, noise_variance=0.2), {}),
+        pytest.param(epf.zoo.STAR(gamma=1.0, c=3.0), {}, marks=pytest.mark.slow),
+        pytest.param(epf.zoo.LinearGaussian.rotation(3, 2), {}, marks=pytest.mark.slow),
+        pytest.param(epf.zoo.LocalLevel(level_variance=0.4, noise_variance=0.2), {}, marks=pytest.mark.slow),
         (epf.zoo.StochasticVolatility(mu=0.0, phi=0.95, sigma=0.4), {}),
         (Counts(), {}),
     ],

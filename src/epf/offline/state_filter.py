@@ -56,8 +56,8 @@ class StateFilter(eqx.Module):
     ) -> tuple[Float[Array, " nodes"], Float[Array, " nodes"], Float[Array, ""], Float[Array, ""]]:
         """Take in one observation: new nodes, their log-masses, log p(y_t | y_1:t-1) (0 if y is missing), and its error.
 
-        The error is an estimate, relative to p(y_t | y_1:t-1): of the sum over the old nodes, of that over the new ones
-        (from what every second node gives), and of what lay beyond the outermost.
+        The error is an estimate, relative to p(y_t | y_1:t-1): what lies beyond the outermost nodes, and how far the
+        sums over the old nodes and over the new ones (from what every second one gives) are from integrals.
         """
 
         def transition(x: Float[Array, ""]) -> Move:
@@ -84,8 +84,9 @@ class StateFilter(eqx.Module):
         # Where y has likelihood zero there is no posterior; the prediction stands in, under a theta that is now excluded.
         after = jnp.where(missing | (increment == -jnp.inf), log_predicted, log_joint)
         after = _normalised(after)
-        half = jnp.abs(2.0 * jnp.sum(jnp.exp(after[::2])) - 1.0)  # twice the spacing at least squares the error
-        error = jnp.maximum(beyond, coarseness(leads_to, gaussian, log_mass)) + jnp.minimum(half, 1.0) ** 2
+        mass = jnp.exp(after)
+        half = jnp.abs(2.0 * jnp.sum(mass[::2]) - 1.0)  # twice the spacing has at least the root of the error
+        error = beyond + coarseness(leads_to, gaussian, log_mass) + mass[0] + mass[-1] + half**2
         return nodes.x, after, increment, error
 
     def _place(

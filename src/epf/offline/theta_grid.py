@@ -53,10 +53,10 @@ def _as_axis(label: Any, given: Any) -> Any:
     if isinstance(given, Span):
         return given
     if isinstance(given, tuple):
-        low, high, *rest = (*given, None, None)[: max(len(given), 2)]
-        points = plain(rest[0]) if rest else None
-        fine = len(given) in (2, 3) and is_number(low) and is_number(high) and bool(-np.inf < low < high < np.inf)
-        if not fine or not (points is None or (is_whole(points) and points >= 3)):
+        low, high, points = (*given, None)[:3] if len(given) in (2, 3) else (None, None, None)
+        points = plain(points)
+        ordered = is_number(low) and is_number(high) and bool(-np.inf < low < high < np.inf)
+        if not ordered or not (points is None or (is_whole(points) and points >= 3)):
             raise SettingError(
                 f"{what} is {given!r}: a range is (low, high) or (low, high, points), with low below high and 3 points or "
                 "more."
@@ -78,8 +78,9 @@ def make_axes(params: Parameters, grid: Any, points: int) -> tuple[Axis, ...]:
     given = grid if isinstance(grid, dict) else {}
     by_index = {params.index(label): axis for label, axis in given.items()}
     draws = jax.vmap(lambda key: params.unconstrain(params.sample(key)))(lanes(root_key(0), _DRAWS))
-    draws = jnp.where(jnp.isfinite(draws), draws, jnp.nan)
-    mean, sd = jnp.nanmean(draws, axis=0), jnp.nanstd(draws, axis=0)
+    # A draw on the edge of its support is at infinity; the median and the middle half do not mind a few of them.
+    low, mean, high = jnp.quantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
+    sd = 0.5 * (high - low)
     return tuple(_axis(params, i, by_index.get(i), points, mean, sd) for i in range(params.size))
 
 

@@ -1,0 +1,139 @@
+"""Reference posteriors of the paper's three models, by quadrature: what every method is scored against.
+
+    python experiments/references/make.py                                  # all of them; an interrupted run goes on
+    python experiments/references/make.py --models sin --seeds 1 --until 100
+
+One file a data set, {sin,cauchy,star}-{seed}.json, with the exact mean, sd and log-evidence at a few times. Each entry
+names the SHA-256 of the observations it is for (little-endian float32, as `epf.simulate` gives them with JAX's default
+precision), so that a test can see that it has the same data. The grid is narrowed to the posterior at each time, since a
+grid that suits the first fifty observations is too coarse for a thousand, and one that suits a thousand cuts the first
+fifty off.
+"""
+
+import argparse
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+import epf
+from epf.offline.point_mass import PointMass
+
+HERE = Path(__file__).parent
+
+
+class Case(NamedTuple):
+    """A model with the paper's true values, the times of its references, and how fine the grids are."""
+
+    model: epf.StateSpaceModel
+    truth: dict[str, float]
+    times: tuple[int, ...]
+    nodes: int
+    points: int
+
+
+CASES = {
+    "sin": Case(epf.zoo.Sin(), {"theta": 0.7}, (50, 100, 300, 1000, 20000), 65, 61),
+    "cauchy": Case(epf.zoo.CauchyAR(), {"a": 0.7}, (50, 100, 300, 1000), 241, 61),
+    "star": Case(epf.zoo.STAR(), {"gamma": 1.0, "c": 3.0}, (50, 100, 300, 1000), 65, 61),
+}
+
+
+def observations(case: Case, seed: int, steps: int) -> np.ndarray:
+    """The series (steps,), float32 whatever the precision of the rest; a longer one begins with the shorter."""
+    with jax.enable_x64(False):
+        return epf.simulate(case.model, case.truth, steps=steps, seed=seed)[1]
+
+
+def sha256(y: np.ndarray) -> str:
+    return hashlib.sha256(np.asarray(y, "<f4").tobytes()).hexdigest()
+
+
+def reference(case: Case, y: np.ndarray, start: PointMass, rounds: int) -> dict[str, Any]:
+    """The exact posterior given `y`, searched for in the grid of `start`."""
+    method = start.refined(case.model, y, rounds=rounds)
+    result = epf.fit(case.model, y, method, progress=False)
+    while result.record.info.ess[-1] < 4.0 ** len(case.truth):  # the posterior is narrower than the search could see
+        method = method.refined(case.model, y, rounds=1)
+        result = epf.fit(case.model, y, method, progress=False)
+    axes = zip(result.parameters.labels, result.posterior.axes, strict=True)
+    return {
+        "t": len(y),
+        "mean": result.mean,
+        "sd": result.sd,
+        "log_evidence": result.log_evidence,
+        "y_sha256": sha256(y),
+        "nodes": case.nodes,
+        "width": method.width,
+        "grid": {name: [float(axis.nodes[0]), float(axis.nodes[-1]), len(axis.nodes)] for name, axis in axes},
+        "estimated_error": float(result.posterior.error),
+        "effective_points": float(result.record.info.ess[-1]),
+    }
+
+
+def make(name: str, seed: int, until: int, folder: Path) -> None:
+    """Write one file, an entry at a time; entries that are there already are kept if data and settings are the same."""
+    case, path = CASES[name], folder / f"{name}-{seed}.json"
+    known = {entry["t"]: entry for entry in json.loads(path.read_text())["entries"]} if path.exists() else {}
+    times = [t for t in case.times if t <= until]
+    if not times:
+        return
+    y = observations(case, seed, max(times))
+    entries, method = [], PointMass(case.nodes, case.points)
+    for t in times:
+        entry = known.get(t)
+        if not (entry and entry["y_sha256"] == sha256(y[:t]) and entry["nodes"] == case.nodes):
+            began = time.perf_counter()
+            print(f"{name} {seed} t = {t} ...", end=" ", flush=True)
+            entry = reference(case, y[:t], method, rounds=1 if entries else 2)
+            print(f"{_brief(entry)} ({time.perf_counter() - began:.1f} s)", flush=True)
+        entries.append(entry)
+        method = PointMass(case.nodes, {parameter: tuple(span) for parameter, span in entry["grid"].items()})
+        later = [known[s] for s in sorted(known) if s > t]
+        about = {"model": type(case.model).__name__, "truth": case.truth, "seed": seed, "precision": "float64"}
+        _write(path, {**about, "entries": entries + later})
+
+
+def read(path: Path) -> Any:
+    """A file of references as a Dataset over time and parameter, such as `epf.score` takes for the exact answer."""
+    import xarray as xr
+
+    entries = json.loads(Path(path).read_text())["entries"]
+    table = {key: (("time", "parameter"), [list(e[key].values()) for e in entries]) for key in ("mean", "sd")}
+    evidence = ("time", [entry["log_evidence"] for entry in entries])
+    coordinates = {"time": [entry["t"] for entry in entries], "parameter": list(entries[0]["mean"])}
+    return xr.Dataset({**table, "log_evidence": evidence}, coordinates)
+
+
+def _brief(entry: dict[str, Any]) -> str:
+    values = ", ".join(f"{name} {entry['mean'][name]:.5f} +- {entry['sd'][name]:.5f}" for name in entry["mean"])
+    return f"{values}, log-evidence {entry['log_evidence']:.4f}, estimated error {entry['estimated_error']:.0e}"
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".part")
+    draft.write_text(json.dumps(content, indent=1) + "\n")
+    draft.replace(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--until", type=int, default=10**9, help="leave out later times")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of the files")
+    arguments = parser.parse_args()
+    with jax.enable_x64(True):
+        for name in arguments.models:
+            for seed in arguments.seeds:
+                make(name, seed, arguments.until, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
