@@ -54,7 +54,7 @@ def run(method, model, seed, ys, us=None):
         return state, (info, posterior.moments(), posterior.state_moments())
 
     times = jnp.arange(1, ys.shape[0] + 1)
-    return jax.lax.scan(one, method.init(step_key(root, 0), model), (times, ys, us))
+    return jax.lax.scan(one, method.init(step_key(root, 0), model, None if us is None else us[0]), (times, ys, us))
 
 
 def kalman(A, Q, H, R, m, P, ys):

@@ -1,16 +1,26 @@
 """Learn the fixed parameters of a state-space model while the data stream in, at a constant cost per observation."""
 
+from epf import diagnostics as diagnostics
 from epf import errors as errors
 from epf import zoo as zoo
+from epf.draw.inverse_cdf import InverseCDF as InverseCDF
+from epf.draw.laplace import Laplace as Laplace
+from epf.draw.metropolis import Metropolis as Metropolis
+from epf.draw.slice import Slice as Slice
+from epf.filters.epf import EPF as EPF
 from epf.filters.kalman import Kalman as Kalman
 from epf.filters.liu_west import LiuWest as LiuWest
 from epf.filters.sir import SIR as SIR
 from epf.filters.storvik import Storvik as Storvik
 from epf.fit import fit as fit
+from epf.gibbs.approximation import Chebyshev as Chebyshev
+from epf.gibbs.approximation import Taylor as Taylor
 from epf.model import StateSpaceModel as StateSpaceModel
 from epf.model import fix as fix
+from epf.offline.point_mass import PointMass as PointMass
 from epf.posterior import Posterior as Posterior
 from epf.result import Result as Result
+from epf.score import score as score
 from epf.simulate import simulate as simulate
 from epf.smc.proposals.automatic import Automatic as Automatic
 from epf.smc.proposals.automatic import choose_proposal as choose_proposal

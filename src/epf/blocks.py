@@ -30,9 +30,9 @@ class Record(eqx.Module):
 
 
 @eqx.filter_jit
-def start(method: Filter, model: StateSpaceModel, root: PRNGKeyArray) -> Any:
-    """The filter's state before the first observation."""
-    return method.init(step_key(root, 0), model)
+def start(method: Filter, model: StateSpaceModel, root: PRNGKeyArray, u: Array | None) -> Any:
+    """The filter's state before the first observation; `u` is the first row of inputs, if there are any."""
+    return method.init(step_key(root, 0), model, u)
 
 
 @eqx.filter_jit
@@ -49,6 +49,7 @@ def run_block(
 ) -> tuple[Any, Record]:
     """Take the rows 0 .. count - 1 of a block as the observations t + 1 .. t + count; rows of the record past them are 0."""
 
+    @jax.jit  # its trace is made once, for the shapes of the record and for the loop
     def one(state: Any, i: Array) -> tuple[Any, Record]:
         u = None if us is None else us[i]
         state, info = method.step(step_key(root, t + i + 1), model, state, ys[i], u)

@@ -25,6 +25,7 @@ LEVELS = (0.05, 0.5, 0.95)
 _ROOM = 1024
 _FIRST_BLOCK = 16
 _SECONDS_A_BLOCK = 0.5
+DOUBT = 0.5  # nats
 
 
 def fit(
@@ -55,7 +56,8 @@ def fit(
         root, state, t = root_key(seed), after.state, after.t
     else:
         root, t = root_key(seed), 0
-        state = start(method, model, root)
+        method.check(model, None if us is None else us[0])
+        state = start(method, model, root, None if us is None else us[0])
 
     began = time.perf_counter()
     records: list[Record] = []
@@ -94,6 +96,7 @@ def fit(
         error.result = result
         raise error
     warn_of(history, t)
+    warn_of_doubt(doubt(history), method, t)
     return result
 
 
@@ -135,6 +138,42 @@ def warn_of(record: Record, last: int) -> None:
             EPFWarning,
             stacklevel=3,
         )
+
+
+def doubt(record: Record, before: float = 0.0) -> np.ndarray:
+    """How far, in nats, the approximated log-density may be from the exact one, step by step; 0 where none is made.
+
+    The errors of single steps add up like independent ones; those of the past lose weight as the posterior shrinks, since
+    over a smaller region they vary less.
+    """
+    residual = np.nan_to_num(np.asarray(record.info.residual, float), nan=0.0, posinf=1e6)
+    with np.errstate(all="ignore"):
+        shrink = np.nanmax(np.minimum(record.sd[1:] / record.sd[:-1], 1.0), axis=1, initial=0.0)
+    total, found = before, []
+    for step, kept in zip(residual, [1.0, *np.nan_to_num(shrink, nan=1.0)], strict=True):
+        total = float(np.hypot(total * kept, min(step, 1e6)))
+        found.append(total)
+    return np.asarray(found)
+
+
+def warn_of_doubt(found: np.ndarray, method: Filter, last: int) -> None:
+    """Say when the polynomials of a run are not to be trusted, and what to do."""
+    if len(found) == 0 or not found.max() > DOUBT:
+        return
+    worst = int(np.argmax(found))
+    taylor = type(getattr(method, "approximation", None)).__name__ == "Taylor"
+    remedy = (
+        "Taylor's series holds only near its centre, so use epf.Chebyshev() in its place"
+        if taylor
+        else "raise the order, as in epf.EPF(approximation=epf.Chebyshev(order=...)), or narrow the prior"
+    )
+    warnings.warn(
+        f"At t = {last - len(found) + 1 + worst} the polynomials of the parameters' log-density were about "
+        f"{found[worst]:.2g} nats off (at t = {last}: {found[-1]:.2g}); the posterior is not to be trusted where this is "
+        f"above {DOUBT:g}: {remedy}.",
+        EPFWarning,
+        stacklevel=3,
+    )
 
 
 def _others(count: int) -> str:

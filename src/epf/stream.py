@@ -11,7 +11,7 @@ from epf.blocks import Record, run_block, start
 from epf.check import Shapes, check_inputs, check_model, check_observations, check_seed
 from epf.errors import DataError
 from epf.filters.base import Filter, Info
-from epf.fit import LEVELS, check_levels, check_method, failure, warn_of
+from epf.fit import DOUBT, LEVELS, check_levels, check_method, doubt, failure, warn_of, warn_of_doubt
 from epf.keys import root_key
 from epf.model import StateSpaceModel, check_is_model
 from epf.posterior import Posterior
@@ -40,6 +40,7 @@ class Stream:
         self._inputs = 0
         self._state: Any = None
         self._record: Record | None = None
+        self._doubt = 0.0
 
     def update(self, y: Any, u: Any = None) -> Info:
         """Take in one observation (a number or a row, NaN where missing) and this step's inputs, if the model has any."""
@@ -52,7 +53,8 @@ class Stream:
             )
         ys = check_observations([y], shapes, self.t)
         if self._state is None:
-            self._state = start(self.method, self.model, self._root)
+            self.method.check(self.model, None if us is None else us[0])
+            self._state = start(self.method, self.model, self._root, None if us is None else us[0])
         state, record = run_block(
             self.method,
             self.model,
@@ -72,14 +74,16 @@ class Stream:
         self.t += 1
         self.log_evidence += float(record.info.log_evidence[0])
         warn_of(record, self.t)
+        found = doubt(record, self._doubt)
+        warn_of_doubt(found if self._doubt <= DOUBT else found[:0], self.method, self.t)  # once is enough
+        self._doubt = float(found[-1])
         return jax.tree.map(lambda leaf: leaf[0], record.info)
 
     @property
     def posterior(self) -> Posterior:
         """What is known now; before the first observation, the prior."""
-        if self._state is None:
-            self._state = start(self.method, self.model, self._root)
-        return self.method.posterior(self.model, self._state)
+        state = start(self.method, self.model, self._root, None) if self._state is None else self._state
+        return self.method.posterior(self.model, state)
 
     def __repr__(self) -> str:
         return f"Stream({type(self.model).__name__}, {type(self.method).__name__}, t={self.t})"

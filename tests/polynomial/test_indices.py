@@ -46,13 +46,13 @@ def test_products_have_twice_the_order():
 
 def test_dense_and_sparse_undo_each_other_and_keep_what_is_carried_along():
     indices = anisotropic([2, 4, 3])
-    coefficients = jnp.arange(1.0, 1.0 + indices.size * 2).reshape(-1, 2)
-    dense = indices.dense(coefficients)
+    coefficients = np.arange(1.0, 1.0 + indices.size * 2, dtype=np.float32).reshape(-1, 2)
+    dense = np.asarray(jax.jit(indices.dense)(coefficients))
     assert dense.shape == (3, 5, 4, 2)
     for k, row in zip(indices.exponents, coefficients, strict=True):
         assert (dense[k] == row).all()
-    assert jnp.count_nonzero(dense) == coefficients.size
-    assert (indices.sparse(dense) == coefficients).all()
+    assert np.count_nonzero(dense) == coefficients.size
+    assert (np.asarray(jax.jit(indices.sparse)(dense)) == coefficients).all()
 
 
 def test_embedding_puts_every_coefficient_where_its_power_is():

@@ -8,7 +8,6 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from epf.dependence import is_affine
 from epf.errors import SettingError
 from epf.polynomial import taylor
 from epf.polynomial.basis import Monomial
@@ -16,7 +15,7 @@ from epf.polynomial.indices import tensor, total_degree
 from epf.polynomial.structure import Structure, structure
 
 X, Y = 1.3, jnp.array([0.7, -0.2])
-A = np.arange(1.0, 5.0).reshape(2, 2)
+A = np.arange(1, 5, dtype=np.float32).reshape(2, 2)  # the same in both precisions
 
 
 @jax.custom_jvp
@@ -110,15 +109,18 @@ def test_what_the_terms_say():
     assert not product.is_affine_in((0, 1))
 
 
-def test_linear_parameters_are_affine_to_the_other_analysis():
-    """Two analyses of the same trace: what this one calls linear, the derivative's trace must confirm."""
-    for function, parameters, _ in FOUND:
-        for i in structure(function, parameters).linear:
-
-            def of_one(value, function=function, i=i, parameters=parameters):
-                return function(jnp.full(parameters, 0.4).at[i].set(value))
-
-            assert is_affine(of_one, jnp.array(0.1))
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(("function", "parameters"), [(function, parameters) for function, parameters, _ in FOUND])
+def test_differences_beyond_the_degree_vanish(function, parameters):
+    """By values alone: along a parameter of degree d, every difference of order d + 1 of the function is zero."""
+    degrees = structure(function, parameters).degrees
+    count = max((degree for degree in degrees if degree is not None), default=0) + 2
+    thetas = 0.4 + 0.7 * np.arange(count)[:, None] * np.eye(parameters)[:, None]
+    leaves = jax.tree.leaves(jax.jit(jax.vmap(jax.vmap(function)))(thetas))
+    values = np.concatenate([np.reshape(leaf, (parameters, count, -1)) for leaf in leaves], axis=-1)
+    for along, degree in zip(values, degrees, strict=True):
+        if degree is not None:
+            assert np.abs(np.diff(along, n=degree + 1, axis=0)).max() < 1e-12 * (1.0 + np.abs(along).max())
 
 
 def random_program(rng, depth):
@@ -142,7 +144,7 @@ def random_program(rng, depth):
 def test_random_programs_have_no_power_that_is_not_said():
     """Their Taylor coefficients, from another evaluation of the same trace, vanish wherever no term reaches."""
     rng, indices, said_less_than_all = np.random.default_rng(0), total_degree(3, 4), 0
-    for _ in range(40):
+    for _ in range(25):
         program = random_program(rng, 3)
         terms = structure(program, 3).terms
         coefficients = taylor.expand(program, Monomial(indices, [0.3, -0.6, 0.8]))
@@ -150,7 +152,7 @@ def test_random_programs_have_no_power_that_is_not_said():
             if not any(all(i <= d for i, d in zip(k, term, strict=True)) for term in terms):
                 said_less_than_all += 1
                 assert abs(value) < 1e-12, (terms, k)
-    assert said_less_than_all > 500  # otherwise nothing was tested
+    assert said_less_than_all > 300  # otherwise nothing was tested
 
 
 @pytest.mark.usefixtures("float64")
@@ -164,8 +166,9 @@ def test_its_powers_are_enough():
     indices = structure(polynomial, 3).indices(1)
     assert indices.size == 13 < total_degree(3, 5).size
     basis = Monomial(indices, [0.1, 0.2, 0.3])
-    coefficients, theta = taylor.expand(polynomial, basis), jnp.array([2.0, -3.0, 1.5])
-    np.testing.assert_allclose(basis.evaluate(coefficients, theta), polynomial(theta), rtol=1e-12)
+    theta = jnp.array([2.0, -3.0, 1.5])
+    found = jax.jit(lambda: basis.evaluate(taylor.expand(polynomial, basis), theta))()
+    np.testing.assert_allclose(found, polynomial(theta), rtol=1e-12)
     assert structure(lambda t: t[0] * jnp.sin(t[1]), 2).indices(5) == tensor([1, 5])
     assert structure(lambda t: jnp.sin(t[0] * t[1]), 2).indices(5) == total_degree(2, 5)
     with pytest.raises(SettingError, match="more than the limit"):

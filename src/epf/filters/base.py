@@ -4,6 +4,7 @@ from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.model import StateSpaceModel
@@ -24,6 +25,8 @@ class Info(eqx.Module):
     """How many particles became NaN or infinite in this step; they have weight zero."""
     failed: Bool[Array, ""]
     """Nothing usable is left: the state must not be used."""
+    residual: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(jnp.nan))
+    """How far, in nats, this step's approximation is from what it stands for; NaN where nothing is approximated."""
 
 
 class Filter(eqx.Module):
@@ -34,8 +37,8 @@ class Filter(eqx.Module):
     """
 
     @abstractmethod
-    def init(self, key: PRNGKeyArray, model: StateSpaceModel) -> Any:
-        """The state before the first observation."""
+    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Any:
+        """The state before the first observation; `u` is a row of inputs to look at, for a model that has some."""
 
     @abstractmethod
     def step(
@@ -46,6 +49,10 @@ class Filter(eqx.Module):
     @abstractmethod
     def posterior(self, model: StateSpaceModel, state: Any) -> Posterior:
         """What the state says of the parameters and of x."""
+
+    def check(self, model: StateSpaceModel, u: Array | None) -> None:
+        """Refuse, with a sentence, a model that this method cannot learn; called once, before anything is compiled."""
+        return
 
     @abstractmethod
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:

@@ -44,7 +44,7 @@ class Kalman(Filter):
         if not isinstance(self.extended, bool):
             raise SettingError(f"Kalman(extended={self.extended!r}): it must be True or False.")
 
-    def init(self, key: PRNGKeyArray, model: StateSpaceModel) -> Gaussian:
+    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Gaussian:
         params = parameters(model)
         if params.discrete:
             raise UnsupportedModelError(

@@ -1,57 +1,107 @@
 """The step that Storvik's filter and the EPF share: theta is drawn afresh from each particle's Gibbs density.
 
 The paper's algorithms 2 and 3 are one algorithm; they differ in the statistic, which is the `Gibbs` object's affair.
+
+The paper draws theta at every step. A particle is (x, statistic, theta), and a draw is a Gibbs move of it that leaves its
+law as it is, so drawing every few steps is as right, and cheaper where a draw costs more than a step.
 """
 
 from abc import abstractmethod
 from typing import Any
 
-from jaxtyping import Array, Float, PRNGKeyArray
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.filters.particle import Cloud, ParticleFilter, over_particles
+from epf.filters.particle import Cloud, ParticleFilter, Piece, over_particles
 from epf.gibbs.base import Gibbs
 from epf.gibbs.mixture import GibbsMixture
 from epf.keys import lanes
 from epf.model import StateSpaceModel, parameters
+from epf.posterior import Posterior
+
+_EAGER = 4  # times `refresh` steps at the start, in which theta is drawn at every step: the posterior still moves fast
+
+
+class Memory(eqx.Module):
+    """The Gibbs density in use, the number of steps taken, and what its statistics need in common."""
+
+    gibbs: Gibbs = eqx.field(static=True)
+    t: Int[Array, ""]
+    guide: Any
 
 
 class Learner(ParticleFilter):
-    """A particle filter that draws theta from p(theta | path) at every step."""
+    """A particle filter that draws theta from p(theta | path)."""
+
+    @property
+    @abstractmethod
+    def every(self) -> int:
+        """Theta is drawn at every step, or at every second, third ... one."""
 
     @abstractmethod
-    def gibbs(self, model: StateSpaceModel) -> Gibbs:
-        """The Gibbs density for this model."""
+    def gibbs(self, model: StateSpaceModel, u: Array | None) -> Gibbs:
+        """The Gibbs density for this model; `u` is a row of its inputs, if it has any."""
 
-    def begin(self, model: StateSpaceModel, x_0: Float[Array, "*state particles"]) -> Any:
-        gibbs = self.gibbs(model)
-        return over_particles(lambda x: gibbs.init(model, x))(x_0)
+    def begin(
+        self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
+    ) -> tuple[Any, Memory]:
+        gibbs = self.gibbs(model, u)
+        statistic = over_particles(lambda x: gibbs.init(model, x))(x_0)
+        return statistic, Memory(gibbs, jnp.asarray(0), self.guide())
 
     def learn(
         self,
         key: PRNGKeyArray,
         model: StateSpaceModel,
+        common: Memory,
         theta: Float[Array, "p particles"],
         statistic: Any,
         log_weights: Float[Array, " particles"],
     ) -> Float[Array, "p particles"]:
-        gibbs = self.gibbs(model)
-        draw = over_particles(lambda k, s, t: gibbs.draw(k, model, s, t))
-        return draw(lanes(key, self.particles), statistic, theta)
+        def draw() -> Float[Array, "p particles"]:
+            move = over_particles(lambda k, s, t: common.gibbs.draw(k, model, s, t))
+            return move(lanes(key, self.particles), statistic, theta)
+
+        return draw() if self.every == 1 else jax.lax.cond(self._is_due(common), draw, lambda: theta)
+
+    def _is_due(self, common: Memory) -> Bool[Array, ""]:
+        t = common.t
+        return (t < _EAGER * self.every) | (t % self.every == 0) | self.has_moved(common.guide)
 
     def absorb(
-        self, model: StateSpaceModel, statistic: Any, x_prev: Array, new: Array, x: Array, y: Array, u: Any
-    ) -> Any:
-        gibbs = self.gibbs(model)
-        update = over_particles(lambda s, before, new, after: gibbs.update(model, s, before, new, after, y, u))
-        return update(statistic, x_prev, new, x)
+        self,
+        model: StateSpaceModel,
+        common: Memory,
+        theta: Float[Array, "p particles"],
+        statistic: Any,
+        weights: Float[Array, " particles"],
+        piece: Piece,
+    ) -> tuple[Any, Memory, Float[Array, ""]]:
+        statistic, guide, residual = self.follow(model, common, theta, statistic, weights, piece)
+        return statistic, Memory(common.gibbs, common.t + 1, guide), residual
 
-    def posterior(self, model: StateSpaceModel, state: Cloud) -> GibbsMixture:
-        return GibbsMixture(
-            parameters(model),
-            model,
-            self.gibbs(model),
-            state.statistic,
-            state.theta,
-            state.x,
-            state.weights,
-        )
+    def guide(self) -> Any:
+        """What all statistics together need to remember; see `follow`."""
+        return None
+
+    def has_moved(self, guide: Any) -> Bool[Array, ""]:
+        """Whether the last step changed where statistics are held, after which theta is to be drawn again."""
+        return jnp.asarray(False)
+
+    def follow(
+        self,
+        model: StateSpaceModel,
+        common: Memory,
+        theta: Float[Array, "p particles"],
+        statistic: Any,
+        weights: Float[Array, " particles"],
+        piece: Piece,
+    ) -> tuple[Any, Any, Float[Array, ""]]:
+        """Every particle's statistic after a step, the guide and the residual; exact statistics have nothing to follow."""
+        return common.gibbs.update_all(model, statistic, piece), common.guide, jnp.asarray(jnp.nan)
+
+    def posterior(self, model: StateSpaceModel, state: Cloud) -> Posterior:
+        gibbs = state.common.gibbs
+        return GibbsMixture(parameters(model), model, gibbs, state.statistic, state.theta, state.x, state.weights)

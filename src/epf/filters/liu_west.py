@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.check import is_number
 from epf.errors import SettingError, UnsupportedModelError
-from epf.filters.particle import Cloud, ParticleFilter, over_particles
+from epf.filters.particle import Cloud, ParticleFilter, Piece, over_particles
 from epf.model import StateSpaceModel, parameters
 from epf.posterior import ParticlePosterior
 from epf.weighted import mean_and_sd
@@ -38,18 +38,22 @@ class LiuWest(ParticleFilter):
                 f"LiuWest(discount={self.discount!r}): it must lie between 1/3 and 1, typically 0.95 to 0.99."
             )
 
-    def begin(self, model: StateSpaceModel, x_0: Float[Array, "*state particles"]) -> None:
+    def begin(
+        self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
+    ) -> tuple[None, None]:
         discrete = parameters(model).discrete
         if discrete:
             raise UnsupportedModelError(
                 f"LiuWest perturbs parameters on the real line and cannot move {discrete[0]!r}, which is discrete: use "
                 "epf.SIR, or epf.fix to make it known."
             )
+        return None, None
 
     def learn(
         self,
         key: PRNGKeyArray,
         model: StateSpaceModel,
+        common: Any,
         theta: Float[Array, "p particles"],
         statistic: Any,
         log_weights: Float[Array, " particles"],
@@ -72,9 +76,15 @@ class LiuWest(ParticleFilter):
         return jnp.where(movable, over_particles(params.constrain)(moved), theta)
 
     def absorb(
-        self, model: StateSpaceModel, statistic: Any, x_prev: Array, new: Array, x: Array, y: Array, u: Any
-    ) -> None:
-        return None
+        self,
+        model: StateSpaceModel,
+        common: Any,
+        theta: Float[Array, "p particles"],
+        statistic: Any,
+        weights: Float[Array, " particles"],
+        piece: Piece,
+    ) -> tuple[None, None, Float[Array, ""]]:
+        return None, None, jnp.asarray(jnp.nan)
 
     def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
         return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)

@@ -9,7 +9,7 @@ numbers is K contiguous rows, and the arithmetic runs along the particles.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -29,14 +29,28 @@ from epf.smc.weights import uniform, weigh
 
 
 class Cloud(eqx.Module):
-    """N weighted particles: state, parameters and, for filters that learn by statistics, what each remembers."""
+    """N weighted particles: state, parameters and, for filters that learn by statistics, what each remembers.
+
+    `common` is what no single particle has: how many steps were taken, and the like.
+    """
 
     x: Float[Array, "*state particles"]
     theta: Float[Array, "p particles"]
     statistic: Any
+    common: Any
     log_weights: Float[Array, " particles"]
     weights: Float[Array, " particles"]
     ess: Float[Array, ""]
+
+
+class Piece(NamedTuple):
+    """The last piece of every particle's path, and this step's observation and inputs."""
+
+    x_prev: Array
+    new: Array
+    x: Array
+    y: Array
+    u: Array | None
 
 
 def over_particles(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,14 +79,15 @@ class ParticleFilter(Filter):
             )
 
     @abstractmethod
-    def begin(self, model: StateSpaceModel, x_0: Float[Array, "*state particles"]) -> Any:
-        """What each particle remembers before the first observation."""
+    def begin(self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None) -> tuple[Any, Any]:
+        """What each particle remembers before the first observation, and what they remember in common."""
 
     @abstractmethod
     def learn(
         self,
         key: PRNGKeyArray,
         model: StateSpaceModel,
+        common: Any,
         theta: Float[Array, "p particles"],
         statistic: Any,
         log_weights: Float[Array, " particles"],
@@ -81,11 +96,17 @@ class ParticleFilter(Filter):
 
     @abstractmethod
     def absorb(
-        self, model: StateSpaceModel, statistic: Any, x_prev: Array, new: Array, x: Array, y: Array, u: Any
-    ) -> Any:
-        """What each particle remembers after this step."""
+        self,
+        model: StateSpaceModel,
+        common: Any,
+        theta: Float[Array, "p particles"],
+        statistic: Any,
+        weights: Float[Array, " particles"],
+        piece: Piece,
+    ) -> tuple[Any, Any, Float[Array, ""]]:
+        """What is remembered after this step, and how far (in nats) the memory is from what happened; NaN if exact."""
 
-    def init(self, key: PRNGKeyArray, model: StateSpaceModel) -> Cloud:
+    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Cloud:
         params = parameters(model)
         k_theta, k_x = jax.random.split(key)
         theta = over_particles(params.sample)(lanes(k_theta, self.particles))
@@ -96,7 +117,7 @@ class ParticleFilter(Filter):
         x_0 = over_particles(start)(lanes(k_x, self.particles), theta)
         log_weights = uniform(self.particles)
         ess = jnp.asarray(self.particles, float)
-        return Cloud(x_0, theta, self.begin(model, x_0), log_weights, jnp.exp(log_weights), ess)
+        return Cloud(x_0, theta, *self.begin(model, x_0, u), log_weights, jnp.exp(log_weights), ess)
 
     def step(
         self, key: PRNGKeyArray, model: StateSpaceModel, state: Cloud, y: Float[Array, "*y"], u: Array | None
@@ -106,7 +127,7 @@ class ParticleFilter(Filter):
         (x_prev, theta, statistic), log_weights, resampled = self.resampling.apply(
             k_resample, (state.x, state.theta, state.statistic), state.log_weights, state.weights, state.ess
         )
-        learned = self.learn(k_learn, model, theta, statistic, log_weights)
+        learned = self.learn(k_learn, model, state.common, theta, statistic, log_weights)
         known = _finite(learned)
         theta = jnp.where(known, learned, theta)
 
@@ -131,10 +152,19 @@ class ParticleFilter(Filter):
         # A particle that is no longer a number stays where it was, with weight zero, so that it cannot spoil a sum.
         sound = known & _finite(new) & _finite(x)
         x = jnp.where(sound, x, jnp.where(_finite(x_prev), x_prev, 0.0))
-        absorbed = self.absorb(model, statistic, x_prev, jnp.where(sound, new, 0.0), x, y, u)
+        piece = Piece(x_prev, jnp.where(sound, new, 0.0), x, y, u)
+        absorbed, common, residual = self.absorb(model, state.common, theta, statistic, weighed.weights, piece)
         statistic = jax.tree.map(lambda after, before: jnp.where(sound, after, before), absorbed, statistic)
-        info = Info(weighed.log_evidence, weighed.ess, resampled, weighed.collapsed, weighed.invalid, jnp.all(lost))
-        return Cloud(x, theta, statistic, weighed.log_weights, weighed.weights, weighed.ess), info
+        info = Info(
+            weighed.log_evidence,
+            weighed.ess,
+            resampled,
+            weighed.collapsed,
+            weighed.invalid,
+            jnp.all(lost),
+            residual,
+        )
+        return Cloud(x, theta, statistic, common, weighed.log_weights, weighed.weights, weighed.ess), info
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
         proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal

@@ -7,9 +7,10 @@ here to show that. With none (`epf.fix`), it is the ordinary particle filter.
 
 from typing import Any
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.filters.particle import Cloud, ParticleFilter
+from epf.filters.particle import Cloud, ParticleFilter, Piece
 from epf.model import StateSpaceModel, parameters
 from epf.posterior import ParticlePosterior
 
@@ -17,13 +18,16 @@ from epf.posterior import ParticlePosterior
 class SIR(ParticleFilter):
     """The particle filter; parameters drawn from the prior once, never moved."""
 
-    def begin(self, model: StateSpaceModel, x_0: Float[Array, "*state particles"]) -> None:
-        return None
+    def begin(
+        self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
+    ) -> tuple[None, None]:
+        return None, None
 
     def learn(
         self,
         key: PRNGKeyArray,
         model: StateSpaceModel,
+        common: Any,
         theta: Float[Array, "p particles"],
         statistic: Any,
         log_weights: Float[Array, " particles"],
@@ -31,9 +35,15 @@ class SIR(ParticleFilter):
         return theta
 
     def absorb(
-        self, model: StateSpaceModel, statistic: Any, x_prev: Array, new: Array, x: Array, y: Array, u: Any
-    ) -> None:
-        return None
+        self,
+        model: StateSpaceModel,
+        common: Any,
+        theta: Float[Array, "p particles"],
+        statistic: Any,
+        weights: Float[Array, " particles"],
+        piece: Piece,
+    ) -> tuple[None, None, Float[Array, ""]]:
+        return None, None, jnp.asarray(jnp.nan)
 
     def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
         return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)

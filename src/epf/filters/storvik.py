@@ -1,5 +1,7 @@
 """Storvik's filter (2002), the paper's algorithm 2: exact sufficient statistics where the model is conjugate."""
 
+from jaxtyping import Array
+
 from epf.filters.learner import Learner
 from epf.gibbs.conjugate import Conjugate
 from epf.model import StateSpaceModel
@@ -13,5 +15,9 @@ class Storvik(Learner):
     initial law. Which is which is read off the model.
     """
 
-    def gibbs(self, model: StateSpaceModel) -> Conjugate:
+    @property
+    def every(self) -> int:
+        return 1
+
+    def gibbs(self, model: StateSpaceModel, u: Array | None) -> Conjugate:
         return Conjugate.of(model)

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
+import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.model import StateSpaceModel
@@ -45,6 +46,12 @@ class Gibbs(eqx.Module):
     @abstractmethod
     def marginals(self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]) -> "Marginals":
         """Each element of theta by itself, given the path (and, where the draw is a sweep, given the other blocks)."""
+
+    def update_all(self, model: StateSpaceModel, statistic: Any, piece: Any) -> Any:
+        """`update` for all particles; `piece` has x_prev, new and x of each, and the step's y and u."""
+        x_prev, new, x, y, u = piece
+        update = jax.vmap(lambda s, before, new, after: self.update(model, s, before, new, after, y, u), -1, -1)
+        return update(statistic, x_prev, new, x)
 
 
 class Marginals(eqx.Module):

@@ -83,7 +83,7 @@ class PointMass(Filter):
             if not all(is_number(end) and np.isfinite(end) for end in ends) or ends[0] >= ends[1]:
                 raise SettingError(f"PointMass(states={self.states!r}): give the range of the state as (low, high).")
 
-    def init(self, key: PRNGKeyArray, model: StateSpaceModel) -> PointMasses:
+    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> PointMasses:
         params = parameters(model)
         _check_parameters(params)
         _check_state(_state_shape(model))
@@ -164,8 +164,8 @@ class PointMass(Filter):
         ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
         method = self
         for _ in range(rounds):
-            posterior = _run(method, model, ys, us)
-            log_density = np.asarray(posterior.log_density(), float)
+            posterior, _ = run(method, model, ys, us)
+            log_density = np.asarray(eqx.filter_jit(GridPosterior.log_density)(posterior), float)
             grid = {}
             for i, (label, axis) in enumerate(zip(posterior.parameters.labels, posterior.axes, strict=True)):
                 profile = log_density.max(axis=tuple(j for j in range(log_density.ndim) if j != i))
@@ -185,14 +185,15 @@ class PointMass(Filter):
 
 
 @eqx.filter_jit
-def _run(method: PointMass, model: StateSpaceModel, ys: Array, us: Array | None) -> GridPosterior:
-    """The posterior after a whole series."""
+def run(method: PointMass, model: StateSpaceModel, ys: Array, us: Array | None) -> tuple[GridPosterior, Info]:
+    """The posterior after a whole series, and what every step had to say; compiled sooner than a fit with its history."""
     key = root_key(0)  # nothing is drawn
 
-    def one(state: PointMasses, at: tuple[Array, Array | None]) -> tuple[PointMasses, None]:
-        return method.step(key, model, state, *at)[0], None
+    def one(state: PointMasses, at: tuple[Array, Array | None]) -> tuple[PointMasses, Info]:
+        return method.step(key, model, state, *at)
 
-    return method.posterior(model, jax.lax.scan(one, method.init(key, model), (ys, us))[0])
+    state, info = jax.lax.scan(one, method.init(key, model), (ys, us))
+    return method.posterior(model, state), info
 
 
 def _batch(nodes: int) -> int:

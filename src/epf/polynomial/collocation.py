@@ -16,14 +16,12 @@ from jaxtyping import Array, Float
 
 from epf.errors import SettingError
 from epf.polynomial.basis import Basis, Chebyshev, from_values
-from epf.polynomial.nodes import gauss
+from epf.polynomial.nodes import grid
 
 
 def nodes(basis: Chebyshev) -> Float[Array, "nodes parameters"]:
-    """The grid of Gauss nodes in the basis's box, one more than its order along each parameter, the last one fastest."""
-    grid = np.meshgrid(*(gauss(order + 1) for order in basis.indices.orders), indexing="ij")
-    u = np.stack([axis.ravel() for axis in grid], axis=1)
-    return basis.origin + basis.scale * u.astype(basis.low.dtype)
+    """The grid of Gauss nodes in the basis's box."""
+    return basis.origin + basis.scale * grid(basis.indices.orders).astype(basis.low.dtype)
 
 
 def transform(basis: Chebyshev, values: Float[Array, " nodes *values"]) -> Float[Array, " terms *values"]:

@@ -18,6 +18,12 @@ def gauss(count: int) -> Float[np.ndarray, " nodes"]:
     return np.sin(np.pi * (2 * np.arange(count) - count + 1) / (2 * count))
 
 
+def grid(orders: tuple[int, ...]) -> Float[np.ndarray, "nodes parameters"]:
+    """The grid of Gauss nodes of the cube, one more than the order along each parameter, the last one fastest."""
+    axes = np.meshgrid(*(gauss(order + 1) for order in orders), indexing="ij")
+    return np.stack([axis.ravel() for axis in axes], axis=1)
+
+
 @lru_cache
 def values_from_coefficients(count: int, order: int) -> Float[np.ndarray, "nodes degrees"]:
     """T_j(u_i) for j = 0 .. order: from coefficients to values."""

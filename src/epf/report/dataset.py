@@ -25,6 +25,8 @@ def history(record: Record, t: int, levels: tuple[float, ...], labels: tuple[str
         "collapsed": (("time",), record.info.collapsed),
         "invalid": (("time",), record.info.invalid),
     }
+    if not np.isnan(record.info.residual).all():
+        data["residual"] = (("time",), record.info.residual)
     coordinates = {
         "time": np.arange(t - steps + 1, t + 1),
         "parameter": np.asarray(labels, dtype=str),

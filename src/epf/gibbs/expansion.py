@@ -1,0 +1,231 @@
+"""One law's log-density as a polynomial in theta: the sum over steps of these is the Gibbs density (theorem 3).
+
+Three forms. From the drift of a Gaussian law with known covariance, expanded and then squared with no term dropped: the
+increment never exceeds its maximum, so the density is proper whatever the expansion's error. From the log-density of the
+noise, as a series in the residual. From the log-density itself, by its values at nodes. Which one a law allows is read
+off its trace; so is which powers it needs, since a law is often linear in some parameters and does not see others.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import prod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpyro.distributions import Distribution
+
+from epf.dependence import depends_on
+from epf.errors import SettingError, UnsupportedModelError
+from epf.gibbs.approximation import Approximation, Taylor
+from epf.laws import gaussian_moments, is_gaussian, log_prob, log_prob_observed, observed, without_missing
+from epf.matrices import cholesky, solve_lower
+from epf.polynomial import collocation, taylor
+from epf.polynomial.basis import Basis, Chebyshev, Monomial, from_values
+from epf.polynomial.indices import LIMIT, Indices, total_degree
+from epf.polynomial.nodes import along, coefficients_from_values, grid, values_from_coefficients
+from epf.polynomial.structure import structure
+
+Law = Callable[[Float[Array, " p"]], Distribution]
+Place = Callable[[Indices], Basis]  # the basis with these powers, at a particle's box or centre
+_ORDERS = {1: 7, 2: 8, 3: 4, 4: 3}  # of the drift; half the degree of the log-density
+_FULLER = 10  # for one parameter whose whole log-density is expanded: it has no square to keep it in bounds
+_CROWD = 1.6  # nodes a coefficient, above which scattered points are cheaper than a grid
+
+
+class Expansion(eqx.Module):
+    """How one law becomes a polynomial: what is expanded in which powers, and the powers of the log-density."""
+
+    form: str = eqx.field(static=True)
+    of: Indices = eqx.field(static=True)
+    result: Indices = eqx.field(static=True)
+    order: int = eqx.field(static=True)
+
+    def log_density(self, law: Law, value: Float[Array, "*event"], place: Place) -> Float[Array, " terms"]:
+        """The coefficients, in `result`, of log p(value; theta) up to a constant; components that are NaN left out."""
+        form = {"drift": _from_drift, "noise": _from_noise, "density": _from_density}[self.form]
+        return form(self, law, value, place)
+
+
+def plan(where: str, law: Law, value: Float[Array, "*event"], p: int, settings: Approximation) -> Expansion | None:
+    """The expansion of one law, None if it says nothing of the parameters."""
+    z = jnp.zeros(p)
+    if not depends_on(law, z):
+        return None
+    drift_is_enough = is_gaussian(law(z)) and not depends_on(lambda z: gaussian_moments(law(z))[1], z)
+    form = settings.of
+    if form == "automatic":
+        form = "drift" if drift_is_enough else "density"
+    if form == "drift" and not drift_is_enough:
+        raise UnsupportedModelError(
+            f"{type(settings).__name__}(of='drift') needs a Gaussian {where}() whose covariance is known, and this one is "
+            "not: use of='density'."
+        )
+    if form == "noise" and not hasattr(law(z), "loc"):
+        raise UnsupportedModelError(
+            f"Taylor(of='noise') needs a {where}() law with a location, such as dist.Cauchy(loc, scale), and "
+            f"{type(law(z)).__name__} has none: use of='density'."
+        )
+    order = settings.order or _default_order(form, p)
+    try:
+        return _with_order(form, law, value, p, order)
+    except SettingError as error:
+        smaller = next((m for m in range(order - 1, 0, -1) if _fits(form, law, value, p, m)), None)
+        remedy = f"order={smaller} fits" if smaller else "no order fits, so make some parameters known with epf.fix"
+        raise SettingError(
+            f"{type(settings).__name__}(order={order}): the log-density of {where}() in {p} parameters has more than "
+            f"{LIMIT} coefficients a particle ({error}); {remedy}."
+        ) from None
+
+
+def any_expansion(p: int, settings: Approximation) -> Indices:
+    """The powers for a model that cannot be looked at yet: those of any law in all parameters."""
+    return total_degree(p, 2 * (settings.order or _default_order("density", p)))
+
+
+def _default_order(form: str, p: int) -> int:
+    return _FULLER if p == 1 and form == "density" else _ORDERS.get(p, 2)
+
+
+def _with_order(form: str, law: Law, value: Array, p: int, order: int) -> Expansion:
+    if form == "drift":
+        of = structure(lambda z: gaussian_moments(law(z))[0], p).indices(order)
+        result = of.product(of)
+    elif form == "noise":
+        of = structure(lambda z: jnp.asarray(law(z).loc), p).indices(order)  # pyright: ignore[reportAttributeAccessIssue]
+        result = of
+        for _ in range(order - 1):
+            result = result.product(of)
+    else:
+        of = result = structure(lambda z: log_prob(law(z), value), p).indices(2 * order)
+    if result.size > LIMIT:
+        raise SettingError(f"{result.size}")
+    return Expansion(form, of, result, order)
+
+
+def _fits(form: str, law: Law, value: Array, p: int, order: int) -> bool:
+    try:
+        _with_order(form, law, value, p, order)
+    except SettingError:
+        return False
+    return True
+
+
+def _from_drift(self: Expansion, law: Law, value: Array, place: Place) -> Float[Array, " terms"]:
+    """-1/2 |L^-1 (value - drift)|^2, H^i and J^i of the paper's equations 11 and 12 in one."""
+    basis, value = place(self.of), jnp.ravel(value)
+    there = observed(value)
+    _, covariance = without_missing(value, gaussian_moments(law(basis.origin))[1])
+    lower = cholesky(covariance)
+
+    def residual(z: Float[Array, " p"]) -> Float[Array, " k"]:
+        return jnp.where(there, value - gaussian_moments(law(z))[0], 0.0)
+
+    if isinstance(basis, Monomial):
+        white = jax.vmap(lambda row: solve_lower(lower, row))(taylor.expand(residual, basis))
+        return -0.5 * jnp.sum(basis.multiply(white, white), axis=1)
+    assert isinstance(basis, Chebyshev)
+    white = jax.vmap(lambda z: solve_lower(lower, residual(z)), out_axes=1)(collocation.nodes(basis))
+    sizes = tuple(order + 1 for order in self.of.orders)
+    lifted = [_lift(self.of, component.reshape(sizes)) for component in white]
+    squares = sum((component**2 for component in lifted[1:]), start=lifted[0] ** 2)
+    return self.result.sparse(from_values(-0.5 * squares, len(sizes)))
+
+
+def _lift(indices: Indices, values: Float[Array, "..."]) -> Float[Array, "..."]:
+    """From the values at the nodes of a polynomial to those at the nodes of its square."""
+    if indices.size < prod(values.shape):  # powers that the set leaves out are left out
+        coefficients = indices.dense(indices.sparse(from_values(values, values.ndim)))
+        for i, order in enumerate(indices.orders):
+            coefficients = along(values_from_coefficients(2 * order + 1, order), coefficients, i)
+        return coefficients
+    for i, order in enumerate(indices.orders):
+        values = along(_interpolation(order), values, i)
+    return values
+
+
+@lru_cache
+def _interpolation(order: int) -> Float[np.ndarray, "more nodes"]:
+    return values_from_coefficients(2 * order + 1, order) @ coefficients_from_values(order + 1)
+
+
+def _from_noise(self: Expansion, law: Law, value: Array, place: Place) -> Float[Array, " terms"]:
+    """sum_j g_j v^j with v = value - location, g the Taylor coefficients of the noise's log-density at v = 0."""
+    origin = place(self.of).origin
+    basis = place(self.of)
+    assert isinstance(basis, Monomial)
+    value = jnp.asarray(value, float)
+    if value.ndim != 0:
+        raise UnsupportedModelError("Taylor(of='noise') is for a law of one number: use of='density' for a vector.")
+
+    def location(z: Float[Array, " p"]) -> Float[Array, ""]:
+        return jnp.asarray(law(z).loc)  # pyright: ignore[reportAttributeAccessIssue]
+
+    there = observed(value)
+    value = jnp.where(there, value, 0.0)
+    noise = Monomial(total_degree(1, self.order), jnp.zeros(1))
+    g = taylor.expand(lambda v: log_prob(law(origin), location(origin) + v[0]), noise)
+    v = taylor.expand(lambda z: value - location(z), basis)
+    powers, total = self.of, g[-1] * jnp.zeros(self.of.size).at[0].set(1.0)
+    for g_j in g[-2::-1]:  # Horner's rule, the set of powers growing by one factor at a time
+        wide = place(powers)
+        product = wide.multiply(total, self.of.embed(v, powers))
+        powers = powers.product(self.of) if powers.size < self.result.size else self.result
+        total = _cut(powers, product, wide.indices.product(wide.indices)).at[0].add(g_j)
+    return jnp.where(there, total, 0.0)
+
+
+def _cut(wanted: Indices, coefficients: Array, given: Indices) -> Array:
+    """Coefficients in a smaller set, where those left out are known to be zero."""
+    place = {k: i for i, k in enumerate(given.exponents)}
+    return coefficients[np.array([place[k] for k in wanted.exponents])]
+
+
+def _from_density(self: Expansion, law: Law, value: Array, place: Place) -> Float[Array, " terms"]:
+    basis = place(self.result)
+
+    def log_density(z: Float[Array, " p"]) -> Float[Array, ""]:
+        return log_prob_observed(law(z), value)
+
+    if isinstance(basis, Monomial):
+        return taylor.expand(log_density, basis)
+    assert isinstance(basis, Chebyshev)
+    points = points_of(self.result)
+    values = jax.vmap(log_density)(basis.origin + basis.scale * jnp.asarray(points))
+    if points.shape[0] == prod(order + 1 for order in self.result.orders):
+        sizes = [order + 1 for order in self.result.orders]
+        return self.result.sparse(from_values(values.reshape(sizes), len(sizes)))
+    return along(_fit(self.result), values, 0)
+
+
+def points_of(indices: Indices) -> Float[np.ndarray, "points p"]:
+    """Where on the cube a log-density is evaluated: a grid of Gauss nodes, or scattered points if those are too many."""
+    count = prod(order + 1 for order in indices.orders)
+    if indices.parameters <= 2 or count <= _CROWD * indices.size:
+        return grid(indices.orders)
+    return _scattered(indices)
+
+
+@lru_cache
+def _scattered(indices: Indices) -> Float[np.ndarray, "points p"]:
+    """Kronecker's sequence of the generalised golden ratio, bent to Chebyshev's density."""
+    p, count = indices.parameters, int(np.ceil(_CROWD * indices.size))
+    ratio = np.max(np.roots([1.0, *([0.0] * (p - 1)), -1.0, -1.0]).real)
+    steps = ratio ** -np.arange(1.0, p + 1.0)
+    return np.sin(np.pi * (np.mod(0.5 + np.outer(np.arange(1, count + 1), steps), 1.0) - 0.5))
+
+
+@lru_cache
+def _fit(indices: Indices) -> Float[np.ndarray, "terms points"]:
+    """Least squares at the scattered points: a fixed matrix, since the points are the same on every box."""
+    columns = [
+        np.prod([np.cos(k * np.arccos(x)) for k, x in zip(exponent, _scattered(indices).T, strict=True)], axis=0)
+        for exponent in indices.exponents
+    ]
+    return np.linalg.pinv(np.stack(columns, axis=1))
+
+
+def is_taylor(settings: Approximation) -> bool:
+    return isinstance(settings, Taylor)

@@ -1,0 +1,332 @@
+"""The extended parameter filter's statistic: log p(theta | path) as a polynomial of fixed size (theorem 3 of the paper).
+
+Every step adds the polynomial of its log-density; the prior is kept exact and is not part of the sum. The constant term
+says nothing of theta and is dropped. Polynomials live on a box (Chebyshev) or about a centre (Taylor), in the
+coordinates of `coordinates`; each particle carries its own box, which may be the same for all, and `following` moves it.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import Distribution
+
+from epf.compensated import Compensated
+from epf.draw.base import Sampler
+from epf.errors import ModelError, SettingError
+from epf.gibbs import approximation as settings
+from epf.gibbs.base import Gibbs
+from epf.gibbs.coordinates import Coordinates
+from epf.gibbs.expansion import Expansion, any_expansion, plan
+from epf.gibbs.polynomial_marginals import PolynomialMarginals, marginals_on_grids
+from epf.laws import log_prob_observed
+from epf.model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
+from epf.polynomial.basis import Basis, Chebyshev, Monomial
+from epf.polynomial.indices import Indices
+from epf.polynomial.nodes import along
+
+
+class PathPolynomial(eqx.Module):
+    """What one particle remembers: coefficients, the box where its density is, and the centre if that moves."""
+
+    coefficients: Compensated
+    low: Float[Array, " p"]
+    high: Float[Array, " p"]
+    centre: Float[Array, " p"] | None
+
+
+class LogPolynomial(Gibbs):
+    """p(theta | path) as prior x exp(polynomial), for any law of a model."""
+
+    indices: Indices = eqx.field(static=True)
+    approximation: settings.Approximation
+    sampler: Sampler
+    discount: float
+    follow_mode: str = eqx.field(static=True)
+
+    @classmethod
+    def of(
+        cls,
+        model: StateSpaceModel,
+        approximation: settings.Approximation,
+        sampler: Sampler,
+        discount: float,
+        u: Array | None,
+    ) -> "LogPolynomial":
+        """The Gibbs density of a model; `u` is a row of its inputs, if it has any."""
+        expansions = look_at(model, approximation, u)
+        p = parameters(model).size
+        if expansions is None:
+            indices, forms = any_expansion(p, approximation), {"density"}
+        else:
+            found = [expansion for expansion in expansions.values() if expansion is not None]
+            powers = {k for expansion in found for k in expansion.result.exponents} | {(0,) * p}
+            indices, forms = Indices(tuple(powers)), {expansion.form for expansion in found}
+        return cls(indices, approximation, sampler, discount, _follow(approximation, forms, discount, p))
+
+    @property
+    def moves(self) -> bool:
+        """Whether polynomials are carried to another box as the posterior shrinks."""
+        return isinstance(self.approximation, settings.Chebyshev) and self.follow_mode != "no"
+
+    @property
+    def recentres(self) -> bool:
+        return isinstance(self.approximation, settings.Taylor) and self.approximation.follow
+
+    def coordinates(self, model: StateSpaceModel) -> Coordinates:
+        return Coordinates(parameters(model), plain=isinstance(self.approximation, settings.Taylor))
+
+    def basis(self, model: StateSpaceModel, statistic: PathPolynomial) -> Basis:
+        """What the particle's coefficients multiply."""
+        return self._place(model, statistic)(self.indices)
+
+    def init(self, model: StateSpaceModel, x_0: Float[Array, "*state"]) -> PathPolynomial:
+        low, high = first_box(self.coordinates(model), self.approximation)
+        centre = first_centre(self.coordinates(model), self.approximation) if self.recentres else None
+        empty = PathPolynomial(Compensated.zero((self.indices.size,)), low, high, centre)
+        coefficients = self._expanded(model, empty, "initial", lambda p: initial_law(model, p), x_0)
+        return self.add(empty, coefficients)
+
+    def update(
+        self,
+        model: StateSpaceModel,
+        statistic: PathPolynomial,
+        x_prev: Float[Array, "*state"],
+        new: Float[Array, "*new"],
+        x: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> PathPolynomial:
+        return self.add(statistic, self.increment(model, statistic, x_prev, new, x, y, u))
+
+    def move(self, statistic: PathPolynomial, low: Float[Array, " p"], high: Float[Array, " p"]) -> PathPolynomial:
+        """The same polynomial on another box."""
+        old, new = (Chebyshev(self.indices, *box) for box in ((statistic.low, statistic.high), (low, high)))
+        moved = old.move(statistic.coefficients.value, new).at[0].set(0.0)
+        return PathPolynomial(Compensated.zero(moved.shape).add(moved), low, high, statistic.centre)
+
+    def recentre(self, statistic: PathPolynomial, centre: Float[Array, " p"]) -> PathPolynomial:
+        """The same polynomial about another centre."""
+        assert statistic.centre is not None
+        old, new = Monomial(self.indices, statistic.centre), Monomial(self.indices, centre)
+        moved = old.move(statistic.coefficients.value, new).at[0].set(0.0)
+        return PathPolynomial(Compensated.zero(moved.shape).add(moved), statistic.low, statistic.high, centre)
+
+    def add(self, statistic: PathPolynomial, increment: Float[Array, " terms"]) -> PathPolynomial:
+        """One step's polynomial, added to what is left of the past."""
+        past = statistic.coefficients
+        if self.discount < 1.0:
+            past = jax.tree.map(lambda part: self.discount * part, past)
+        return eqx.tree_at(lambda s: s.coefficients, statistic, past.add(increment.at[0].set(0.0)))
+
+    def increment(
+        self,
+        model: StateSpaceModel,
+        statistic: PathPolynomial,
+        x_prev: Float[Array, "*state"],
+        new: Float[Array, "*new"],
+        x: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> Float[Array, " terms"]:
+        """The polynomial of one step's log-density on the particle's box."""
+        moved = self._expanded(model, statistic, "transition", lambda p: transition_law(model, p, x_prev, u), new)
+        return moved + self._expanded(model, statistic, "observation", lambda p: observation_law(model, p, x, u), y)
+
+    def exact_increment(
+        self,
+        model: StateSpaceModel,
+        z: Float[Array, " p"],
+        x_prev: Float[Array, "*state"],
+        new: Float[Array, "*new"],
+        x: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> Float[Array, ""]:
+        """What `increment` stands for, at one point."""
+        p = parameters(model).named(self.coordinates(model).theta(z))
+        moved = log_prob_observed(transition_law(model, p, x_prev, u), new)
+        return moved + log_prob_observed(observation_law(model, p, x, u), y)
+
+    def on_cube(
+        self, model: StateSpaceModel, statistic: PathPolynomial
+    ) -> Callable[[Float[Array, "points p"]], Float[Array, " points"]]:
+        """The log-density in the coordinates of the particle's box, -1 to 1 along each parameter.
+
+        The basis on the cube is the same for all particles, so at fixed points this is one matrix product for all.
+        """
+        origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
+        coordinates, coefficients = self.coordinates(model), statistic.coefficients.value
+        p = coordinates.parameters.size
+
+        def log_density(points: Float[Array, "points p"]) -> Float[Array, " points"]:
+            z = origin + scale * points
+            if self.moves:
+                design = Chebyshev(self.indices, -np.ones(p), np.ones(p)).design(points)
+            else:
+                design = self.basis(model, statistic).design(z)
+            return jnp.matmul(design, coefficients, precision="highest") + jax.vmap(coordinates.log_prior)(z)
+
+        return log_density
+
+    def on_grid(
+        self, model: StateSpaceModel, statistic: PathPolynomial, line: Float[np.ndarray, " points"]
+    ) -> Float[Array, "*points particles"]:
+        """The log-densities of all particles on the grid `line` x .. x `line` of the one box that they share."""
+        low, high = statistic.low[:, 0], statistic.high[:, 0]
+        origin, scale, p = 0.5 * (low + high), 0.5 * (high - low), low.shape[0]
+        axes = np.meshgrid(*([line] * p), indexing="ij")
+        z = origin + scale * jnp.asarray(np.stack([axis.ravel() for axis in axes], axis=1), low.dtype)
+        log_prior = jax.vmap(self.coordinates(model).log_prior)(z).reshape([len(line)] * p)
+        first = jax.tree.map(lambda leaf: leaf[..., 0], statistic)
+        values = self.indices.dense(statistic.coefficients.value)
+        for i, order in enumerate(self.indices.orders):
+            one = _along_axis(self.basis(model, first), Indices(tuple((k,) for k in range(order + 1))), i)
+            design = one.design((origin[i] + scale[i] * jnp.asarray(line, low.dtype))[:, None])
+            values = along(design, values, i)
+        return values + log_prior[..., None]
+
+    def log_density(
+        self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
+    ) -> Float[Array, ""]:
+        z = self.coordinates(model).point(theta)
+        polynomial = self.basis(model, statistic).evaluate(statistic.coefficients.value, z)
+        inside = jnp.all((z >= statistic.low) & (z <= statistic.high))
+        return jnp.where(inside, parameters(model).log_prior(theta) + polynomial, -jnp.inf)
+
+    def draw(
+        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
+    ) -> Float[Array, " p"]:
+        origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
+        coordinates = self.coordinates(model)
+        here = jnp.clip((coordinates.point(theta) - origin) / scale, -1.0, 1.0)
+        moved = self.sampler.draw(key, self.on_cube(model, statistic), here)
+        return coordinates.theta(origin + scale * moved)
+
+    def marginals(
+        self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
+    ) -> PolynomialMarginals:
+        coordinates = self.coordinates(model)
+        here = coordinates.point(theta)
+        return marginals_on_grids(coordinates, self.on_cube(model, statistic), statistic.low, statistic.high, here)
+
+    def _place(self, model: StateSpaceModel, statistic: PathPolynomial) -> Callable[[Indices], Basis]:
+        coordinates = self.coordinates(model)
+        if isinstance(self.approximation, settings.Taylor):
+            centre = statistic.centre
+            if centre is None:
+                centre = first_centre(coordinates, self.approximation)
+            return lambda indices: Monomial(indices, centre)
+        low, high = (statistic.low, statistic.high) if self.moves else first_box(coordinates, self.approximation)
+        return lambda indices: Chebyshev(indices, low, high)
+
+    def _expanded(
+        self,
+        model: StateSpaceModel,
+        statistic: PathPolynomial,
+        where: str,
+        law_of: Callable[[Any], Distribution],
+        value: Array,
+    ) -> Float[Array, " terms"]:
+        coordinates = self.coordinates(model)
+        params = coordinates.parameters
+
+        def law(z: Float[Array, " p"]) -> Distribution:
+            return law_of(params.named(coordinates.theta(z)))
+
+        expansion = plan(where, law, value, params.size, self.approximation)
+        if expansion is None:
+            return jnp.zeros(self.indices.size)
+        found = expansion.log_density(law, value, self._place(model, statistic))
+        return expansion.result.embed(found, self.indices)
+
+
+def _along_axis(basis: Basis, indices: Indices, i: int) -> Basis:
+    """The basis of one parameter alone."""
+    if isinstance(basis, Monomial):
+        return Monomial(indices, basis.centre[i : i + 1])
+    assert isinstance(basis, Chebyshev)
+    return Chebyshev(indices, basis.low[i : i + 1], basis.high[i : i + 1])
+
+
+def look_at(
+    model: StateSpaceModel, approximation: settings.Approximation, u: Array | None
+) -> dict[str, Expansion | None] | None:
+    """How each law of a model is expanded; None if it cannot be traced, because it has inputs that are not here yet."""
+    coordinates = Coordinates(parameters(model), plain=isinstance(approximation, settings.Taylor))
+    params = coordinates.parameters
+    found: dict[str, Expansion | None] = {}
+
+    def trace(z: Float[Array, " p"]) -> None:
+        p = params.named(coordinates.theta(z))
+        x = jnp.zeros(initial_law(model, p).event_shape)
+        new = jnp.zeros(transition_law(model, p, x, u).event_shape)
+        y = jnp.zeros(observation_law(model, p, x, u).event_shape)
+
+        def law(of: Callable[[Any], Distribution]) -> Callable[[Array], Distribution]:
+            return lambda z: of(params.named(coordinates.theta(z)))
+
+        laws = {
+            "initial": (law(lambda p: initial_law(model, p)), x),
+            "transition": (law(lambda p: transition_law(model, p, x, u)), new),
+            "observation": (law(lambda p: observation_law(model, p, x, u)), y),
+        }
+        for where, (of, value) in laws.items():
+            found[where] = plan(where, of, value, params.size, approximation)
+
+    with suppress(ModelError):
+        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    return found if len(found) == 3 else None
+
+
+def first_box(coordinates: Coordinates, approximation: settings.Approximation) -> tuple[Array, Array]:
+    """The box before the first observation: the prior's, or the one that was asked for."""
+    low, high = coordinates.prior_box()
+    box = getattr(approximation, "box", None)
+    if box is None:
+        return low, high
+    params = coordinates.parameters
+    theta = [coordinates.theta(low), coordinates.theta(high)]
+    for name, pair in settings.as_dictionary(box, params.names).items():
+        if name not in params.priors:
+            raise SettingError(f"Chebyshev(box=...): there is no parameter {name!r}; the prior names {params.names}.")
+        part = params.slices[name]
+        theta = [end.at[part].set(jnp.ravel(jnp.asarray(value))) for end, value in zip(theta, pair, strict=True)]
+    return coordinates.point(theta[0]), coordinates.point(theta[1])
+
+
+def first_centre(coordinates: Coordinates, approximation: settings.Approximation) -> Float[Array, " p"]:
+    """The centre of Taylor's polynomial before the first observation: the middle of the prior, or the one asked for."""
+    params, given = coordinates.parameters, getattr(approximation, "centre", None)
+    middle = jnp.concatenate([jnp.ravel(_middle(prior)) for prior in params.priors.values()])
+    if given is None:
+        return middle
+    for name, value in settings.as_dictionary(given, params.names).items():
+        if name not in params.priors:
+            raise SettingError(f"Taylor(centre=...): there is no parameter {name!r}; the prior names {params.names}.")
+        middle = middle.at[params.slices[name]].set(jnp.ravel(jnp.asarray(value, float)))
+    return middle
+
+
+def _middle(prior: Distribution) -> Array:
+    """The prior's mean, or where it has none the value that stands for it on the real line."""
+    with suppress(NotImplementedError):
+        mean = jnp.asarray(prior.mean, float)
+        return jnp.where(jnp.isfinite(mean), mean, jnp.asarray(getattr(prior, "loc", 1.0)))
+    return jnp.zeros(prior.event_shape)
+
+
+def _follow(approximation: settings.Approximation, forms: set[str], discount: float, p: int) -> str:
+    """One box for all where the square keeps every particle in bounds; a box for each where densities may be sharp."""
+    if isinstance(approximation, settings.Taylor):
+        return "shared"
+    assert isinstance(approximation, settings.Chebyshev)
+    asked = approximation.follow
+    if discount < 1.0 or asked != "automatic":
+        return "no" if discount < 1.0 else asked
+    return "each" if "density" in forms and p <= 2 else "shared"

@@ -1,0 +1,285 @@
+"""The extended parameter filter against exact posteriors: by z and by the ratio of standard deviations."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import epf
+from epf.errors import EPFWarning
+from epf.keys import root_key, step_key
+from models import AR, VectorAR, grid_posterior, kalman, run
+
+REFERENCES = Path(__file__).parents[2] / "experiments" / "references"
+TRUTH = {
+    "sin": (epf.zoo.Sin(), {"theta": 0.7}),
+    "cauchy": (epf.zoo.CauchyAR(), {"a": 0.7}),
+    "star": (epf.zoo.STAR(), {"gamma": 1.0, "c": 3.0}),
+}
+
+
+def reference(name, data, until):
+    """A data set, its times, and the exact means and sds there."""
+    model, truth = TRUTH[name]
+    entries = json.loads((REFERENCES / f"{name}-{data}.json").read_text())["entries"]
+    entries = [entry for entry in entries if entry["t"] <= until]
+    _, y = epf.simulate(model, truth, steps=until, seed=data)
+    exact = [np.array([list(entry[key].values()) for entry in entries]) for key in ("mean", "sd")]
+    return model, y, np.array([entry["t"] for entry in entries]), *exact
+
+
+def scores(method, name, data, until, seeds):
+    """z and r, each (seeds, times, parameters); the seeds run side by side in one compiled program."""
+    model, y, times, mean, sd = reference(name, data, until)
+    ys = jnp.asarray(y)
+
+    @jax.jit
+    def one(seed):
+        root = root_key(seed)
+
+        def step(state, at):
+            t, y = at
+            state, info = method.step(step_key(root, t), model, state, y, None)
+            # The posterior is read where it is compared, and nowhere else.
+            wanted = jnp.any(t == jnp.asarray(times))
+            empty = (jnp.zeros(mean.shape[1]), jnp.zeros(mean.shape[1]))
+            return state, (
+                jax.lax.cond(wanted, lambda: method.posterior(model, state).moments(), lambda: empty),
+                info.failed,
+            )
+
+        return jax.lax.scan(step, method.init(step_key(root, 0), model), (jnp.arange(1, until + 1), ys))[1]
+
+    found = [one(seed) for seed in range(seeds)]
+    assert not any(np.any(failed) for _, failed in found)
+    means, sds = (np.array([np.asarray(moments[i])[times - 1] for moments, _ in found]) for i in (0, 1))
+    return (means - mean) / sd, sds / sd
+
+
+def rms(z):
+    return np.sqrt(np.mean(z**2, axis=0))
+
+
+@pytest.mark.parametrize(("particles", "limit"), [(1000, 0.1), (100, 0.15)])
+def test_sin(particles, limit):
+    z, r = scores(epf.EPF(particles), "sin", 1, 1000, 4)
+    assert np.all(rms(z) <= limit), rms(z)
+    assert np.all(np.abs(r.mean(axis=0) - 1.0) <= 0.05), r.mean(axis=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [1, 2, 3])
+@pytest.mark.parametrize(("particles", "limit"), [(1000, 0.1), (100, 0.15)])
+def test_sin_on_every_data_set(particles, limit, data):
+    z, r = scores(epf.EPF(particles), "sin", data, 1000, 10)
+    print(
+        f"\nSIN {data}, {particles}: rms z {rms(z).ravel()}, mean {z.mean(0).ravel()}, sd {z.std(0).ravel()}, r {r.mean(0).ravel()}"
+    )
+    assert np.all(rms(z) <= limit), rms(z)
+    assert np.all(np.abs(r.mean(axis=0) - 1.0) <= 0.05), r.mean(axis=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [1, 2, 3])
+def test_sin_over_twenty_thousand_steps(data):
+    z, r = scores(epf.EPF(1000), "sin", data, 20000, 3)
+    print(f"\nSIN {data}, T = 20000: rms z {rms(z).ravel()}, r {r.mean(0).ravel()}")
+    assert np.all(rms(z) <= 0.15), rms(z)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [1, 2, 3])
+def test_star(data):
+    z, r = scores(epf.EPF(1000), "star", data, 1000, 5)
+    print(f"\nSTAR {data}: rms z {rms(z).tolist()}, mean {z.mean(0).tolist()}, r {r.mean(0).tolist()}")
+    assert np.all(rms(z)[-1] <= 0.25), rms(z)
+    assert np.all(np.abs(r.mean(axis=0)[-1] - 1.0) <= 0.1), r.mean(axis=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [1, 2, 3])
+@pytest.mark.parametrize("particles", [100, 10_000])
+def test_cauchy_is_finite_and_shown(data, particles):
+    """Its paths degenerate, which no polynomial mends: figures, not gates. But never NaN."""
+    z, r = scores(epf.EPF(particles), "cauchy", data, 1000, 2)
+    print(f"\nCauchy {data}, {particles}: z {z[:, :, 0].tolist()}, r {r[:, :, 0].tolist()}")
+    assert np.isfinite(z).all()
+    assert np.isfinite(r).all()
+
+
+def test_a_linear_model_is_learned_as_by_storvik():
+    """The same Gibbs densities, so the same law of draws and of posteriors: means and sds agree over seeds."""
+    model = epf.fix(AR(), {"v": 0.5})
+    _, y = epf.simulate(model, {"a": 0.8}, steps=50, seed=6)
+    seeds = 200
+
+    def last(method):
+        moments = jax.jit(jax.vmap(lambda seed: run(method, model, seed, y)[1][1]))(jnp.arange(seeds))
+        return [np.asarray(part, float)[:, -1, 0] for part in moments]
+
+    for ours, storvik in zip(last(epf.EPF(100, refresh=1)), last(epf.Storvik(100)), strict=True):
+        error = np.sqrt((ours.var() + storvik.var()) / seeds)
+        assert abs(ours.mean() - storvik.mean()) < 4.0 * error
+        assert ours.std() / storvik.std() == pytest.approx(1.0, abs=4.0 / np.sqrt(seeds))
+
+
+class UnknownScale(AR):
+    """The same AR with its noise scale unknown, in a form that Storvik has no statistic for."""
+
+    def prior(self):
+        return {"a": dist.Normal(0.0, 1.0), "s": dist.LogNormal(-0.5, 0.5)}
+
+    def transition(self, p, x, u):
+        return dist.Normal(p.a * x, p.s)
+
+
+class UnknownSensor(AR):
+    """A gain and a noise scale of the sensor."""
+
+    def prior(self):
+        return {"gain": dist.Normal(1.0, 0.3), "s": dist.LogNormal(-0.7, 0.4)}
+
+    def transition(self, p, x, u):
+        return dist.Normal(0.8 * x, 0.7)
+
+    def observation(self, p, x, u):
+        return dist.Normal(p.gain * x, p.s)
+
+
+CASES = {
+    "noise scale": (UnknownScale(), {"a": 0.8, "s": 0.7}, lambda a, s: (a, s**2, 1.0, 0.25)),
+    "sensor": (UnknownSensor(), {"gain": 1.2, "s": 0.4}, lambda gain, s: (0.8, 0.49, gain, s**2)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_unknown_scales_and_sensors(case):
+    """Two parameters, one of them a scale, against a grid of Kalman filters."""
+    model, truth, system = CASES[case]
+    _, y = epf.simulate(model, truth, steps=60, seed=4)
+    low, high = (0.0, 1.4) if "a" in truth else (0.3, 2.2), (np.log(0.1), np.log(2.5))
+    first, log_s = np.linspace(*low, 41), np.linspace(*high, 41)
+    log_likelihood = np.array(
+        [
+            [kalman(*(m if i != 1 else m for i, m in enumerate(system(a, np.exp(b)))), 0.0, 1.0, y)[2] for b in log_s]
+            for a in first
+        ]
+    )
+    prior = list(model.prior().values())
+    log_prior = np.asarray(prior[0].log_prob(first))[:, None] + np.asarray(prior[1].log_prob(np.exp(log_s)) + log_s)
+    weights, _ = grid_posterior(log_likelihood + log_prior)
+    grids = np.broadcast_to(first[:, None], weights.shape), np.broadcast_to(np.exp(log_s), weights.shape)
+    mean = np.array([np.sum(weights * grid) for grid in grids])
+    sd = np.sqrt([np.sum(weights * (grid - m) ** 2) for grid, m in zip(grids, mean, strict=True)])
+    seeds = 4
+    results = [epf.fit(model, y, epf.EPF(3000), seed=seed, progress=False).posterior.moments() for seed in range(seeds)]
+    z = np.array([(np.asarray(m) - mean) / sd for m, _ in results])
+    r = np.array([np.asarray(s) / sd for _, s in results])
+    print(f"\n{case}: z {z.tolist()}, r {r.tolist()}")
+    assert np.all(rms(z) <= 0.25), z
+    assert np.all(np.abs(r.mean(axis=0) - 1.0) <= 0.12), r
+
+
+class Four(epf.StateSpaceModel):
+    """Two parameters that enter linearly, two that do not; the state is seen almost without noise."""
+
+    def prior(self):
+        return {
+            "a": dist.Normal(0.5, 0.5),
+            "b": dist.Normal(0.0, 0.5),
+            "w": dist.Normal(1.0, 0.3),
+            "k": dist.Normal(0.5, 0.3),
+        }
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(p.a * x + p.b + jnp.sin(p.w * x) * 0.8 + jnp.tanh(p.k * x), 0.7)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, 0.02)
+
+
+@pytest.mark.slow
+def test_four_parameters_of_which_two_are_not_linear():
+    """With the state seen, p(theta | y) is p(theta | x): four-dimensional importance sampling is the reference."""
+    model, truth = Four(), {"a": 0.4, "b": 0.3, "w": 1.2, "k": 0.6}
+    _, y = epf.simulate(model, truth, steps=300, seed=5)
+    x = np.asarray(y, float)
+    rng = np.random.default_rng(1)
+    prior_mean, prior_sd = np.array([0.5, 0.0, 1.0, 0.5]), np.array([0.5, 0.5, 0.3, 0.3])
+
+    def log_posterior(theta):
+        a, b, w, k = theta.T[:, :, None]
+        drift = a * x[:-1] + b + 0.8 * np.sin(w * x[:-1]) + np.tanh(k * x[:-1])
+        return -0.5 * np.sum(((x[1:] - drift) / 0.7) ** 2, axis=1) - 0.5 * np.sum(
+            ((theta - prior_mean) / prior_sd) ** 2, 1
+        )
+
+    centre, spread = prior_mean, np.diag(prior_sd**2)
+    for _ in range(12):  # adapt a Student-t proposal, then weigh
+        root = np.linalg.cholesky(spread)
+        t = rng.standard_normal((20000, 4)) * np.sqrt(6.0 / rng.chisquare(6.0, (20000, 1)))
+        theta = centre + t @ root.T
+        log_q = -5.0 * np.log1p(np.sum(t**2, axis=1) / 6.0)
+        log_w = log_posterior(theta) - log_q
+        tempered = np.exp(np.minimum(0.0, (log_w - log_w.max()) * min(1.0, 20.0 / log_w.std())))
+        share = tempered / tempered.sum()
+        centre = share @ theta
+        spread = (theta - centre).T @ (share[:, None] * (theta - centre)) * 1.2 + 1e-8 * np.eye(4)
+    w = np.exp(log_w - log_w.max())
+    w /= w.sum()
+    assert 1.0 / np.sum(w**2) > 4000.0
+    mean = w @ theta
+    sd = np.sqrt(w @ (theta - mean) ** 2)
+    results = [epf.fit(model, y, epf.EPF(1000), seed=seed, progress=False).posterior.moments() for seed in range(3)]
+    z = np.array([(np.asarray(m) - mean) / sd for m, _ in results])
+    r = np.array([np.asarray(s) / sd for _, s in results])
+    print(f"\nfour: z {z.tolist()}, r {r.tolist()}")
+    assert np.all(rms(z) <= 0.25), z
+    assert np.all(np.abs(r.mean(axis=0) - 1.0) <= 0.1), r
+
+
+def test_the_posterior_is_one_density():
+    """Moments, quantiles, density and draws of the mixture are those of one and the same law."""
+    model, y = epf.zoo.Sin(), reference("sin", 1, 100)[1]
+    result = epf.fit(model, y, epf.EPF(300), progress=False)
+    mean, sd = result.mean["theta"], result.sd["theta"]
+    grid = np.linspace(mean - 7 * sd, mean + 7 * sd, 801)
+    density = result.density("theta", grid)
+    step = grid[1] - grid[0]
+    assert density.sum() * step == pytest.approx(1.0, abs=2e-3)
+    assert (density * grid).sum() * step == pytest.approx(mean, abs=2e-3 * sd)
+    assert np.sqrt((density * (grid - mean) ** 2).sum() * step) == pytest.approx(sd, rel=5e-3)
+    for level in (0.05, 0.5, 0.95):
+        below = grid <= result.quantile(level)["theta"]
+        assert density[below].sum() * step == pytest.approx(level, abs=0.01)
+    draws = result.sample(20000)["theta"]
+    assert draws.mean() == pytest.approx(mean, abs=4.0 * sd / np.sqrt(300))
+    assert result.history.residual.max() < 0.05
+    assert result.settings["approximation"].startswith("Chebyshev; transition: drift, order 7; 15 coefficients")
+
+
+def test_a_series_that_does_not_converge_is_warned_of():
+    model, y = epf.zoo.CauchyAR(), reference("cauchy", 1, 50)[1]
+    with pytest.warns(EPFWarning, match=r"nats off.*epf.Chebyshev\(\)"):
+        result = epf.fit(model, y, epf.EPF(100, approximation=epf.Taylor(10, of="noise")), progress=False)
+    assert np.isfinite(result.mean["a"])
+
+
+def test_inputs_and_a_vector_state():
+    """Three parameters, found in different laws, with inputs; the first step's inputs tell what is expanded."""
+    model, inputs = VectorAR(), np.sin(np.arange(60, dtype=np.float32))[:, None]
+    _, y = epf.simulate(model, {"a": [0.9, 0.5], "gain": 0.7}, steps=60, seed=1, inputs=inputs)
+    ours = epf.fit(model, y, epf.EPF(400), inputs=inputs, progress=False)
+    storvik = epf.fit(model, y, epf.Storvik(2000), inputs=inputs, progress=False)
+    z = (np.asarray(ours.posterior.moments()[0]) - np.asarray(storvik.posterior.moments()[0])) / np.asarray(
+        storvik.posterior.moments()[1]
+    )
+    assert np.all(np.abs(z) < 0.5), z

@@ -1,0 +1,360 @@
+"""The polynomial statistic against exact log-densities of given paths: theorems 1, 2 and 3, boxes, and long sums."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import epf
+from epf import diagnostics
+from epf.draw.inverse_cdf import InverseCDF
+from epf.errors import EPFError, SettingError
+from epf.filters.particle import Piece
+from epf.gibbs.conjugate import Conjugate
+from epf.gibbs.coordinates import Coordinates
+from epf.gibbs.log_polynomial import LogPolynomial
+from epf.model import parameters
+from epf.polynomial.basis import Chebyshev as ChebyshevBasis
+from epf.polynomial.basis import Monomial
+from epf.polynomial.collocation import expand as collocate
+from epf.polynomial.indices import total_degree
+from epf.polynomial.taylor import expand as taylor_expand
+from models import AR, VectorAR
+
+FIXED = epf.Chebyshev(follow="no")
+
+
+def gibbs_of(model, approximation, u=None, discount=1.0):
+    return LogPolynomial.of(model, approximation, InverseCDF(), discount, u)
+
+
+def along(gibbs, model, x_0, pieces):
+    """The statistic of a whole path, in one compiled loop."""
+
+    @jax.jit
+    def run(x_0, pieces):
+        start = gibbs.init(model, x_0)
+        return jax.lax.scan(lambda s, piece: (gibbs.update(model, s, *piece), None), start, pieces)[0]
+
+    return run(x_0, pieces)
+
+
+def path_of(model, values, steps, seed, inputs=None):
+    x, y = epf.simulate(model, values, steps=steps + 1, seed=seed, inputs=inputs)
+    us = None if inputs is None else jnp.asarray(inputs[1:])
+    return jnp.asarray(x[0]), Piece(jnp.asarray(x[:-1]), jnp.asarray(x[1:]), jnp.asarray(x[1:]), jnp.asarray(y[1:]), us)
+
+
+def differences(gibbs, model, statistic, thetas):
+    """Log-densities less their first: what is left does not depend on the constant."""
+    values = jax.jit(jax.vmap(lambda theta: gibbs.log_density(model, statistic, theta)))(jnp.asarray(thetas))
+    return np.asarray(values - values[0])
+
+
+@pytest.mark.parametrize(
+    "approximation", [epf.Taylor(1), epf.Taylor(3), FIXED], ids=["Taylor 1", "Taylor 3", "Chebyshev"]
+)
+@pytest.mark.parametrize("name", ["scalar", "vector"])
+def test_a_linear_model_has_storviks_statistic(approximation, name):
+    """Order 1 is enough and more changes nothing: the log-density is that of m_t and C_t, missing values included."""
+    rng = np.random.default_rng(1)
+    if name == "scalar":
+        model, values, inputs = epf.fix(AR(), {"v": 0.5}), {"a": 0.8}, None
+    else:
+        model, values, inputs = VectorAR(), {"a": [0.9, 0.5], "gain": 0.7}, rng.normal(size=(31, 1)).astype(np.float32)
+    x_0, pieces = path_of(model, values, 30, 2, inputs)
+    pieces = pieces._replace(y=pieces.y.at[3].set(jnp.nan))
+    ours = gibbs_of(model, approximation, None if pieces.u is None else pieces.u[0])
+    storvik = Conjugate.of(model)
+    thetas = rng.normal(0.6, 0.3, size=(8, parameters(model).size)).astype(np.float32)
+    expected = differences(storvik, model, along(storvik, model, x_0, pieces), thetas)
+    found = differences(ours, model, along(ours, model, x_0, pieces), thetas)
+    np.testing.assert_allclose(found, expected, atol=2e-4 * (1.0 + np.abs(expected).max()))
+    assert ours.indices.size == (3 if name == "scalar" else 8)  # gain is met in no law together with a
+
+
+def test_theorem_3_accumulated_coefficients_are_those_of_the_sum(float64):
+    model, theta = epf.zoo.Sin(), 0.7
+    x_0, pieces = path_of(model, {"theta": theta}, 40, 3)
+    pieces = jax.tree.map(lambda leaf: leaf.astype(float), pieces)
+
+    def total(z):
+        return sum(-0.5 * (b - jnp.sin(z[0] * a)) ** 2 for a, b in zip(pieces.x_prev, pieces.new, strict=True))
+
+    chebyshev = gibbs_of(model, epf.Chebyshev(9, of="density", follow="no"))
+    low, high = Coordinates(parameters(model)).prior_box()
+    direct = collocate(total, ChebyshevBasis(total_degree(1, 18), low, high))
+    found = along(chebyshev, model, x_0, pieces).coefficients.value
+    np.testing.assert_allclose(found[1:], direct[1:], atol=1e-11 * np.abs(direct).max())
+
+    taylor = gibbs_of(model, epf.Taylor(5, of="density"))
+    direct = taylor_expand(total, Monomial(total_degree(1, 10), jnp.zeros(1)))
+    found = along(taylor, model, x_0, pieces).coefficients.value
+    np.testing.assert_allclose(found[1:], direct[1:], rtol=1e-9, atol=1e-9)
+
+
+def test_the_papers_recursion_for_sin(float64):
+    """Equations 11 and 12: H is Taylor's series of sin(theta x), and -1/2 (x' - H theta^i)^2 has every cross term."""
+    model = epf.zoo.Sin()
+    x_0, pieces = path_of(model, {"theta": 0.7}, 5, 4)
+    pieces = jax.tree.map(lambda leaf: leaf.astype(float), pieces)
+    expected = np.zeros(15)
+    for before, after in zip(np.asarray(pieces.x_prev), np.asarray(pieces.new), strict=True):
+        H = np.array([0.0, before, 0.0, -(before**3) / 6, 0.0, before**5 / 120, 0.0, -(before**7) / 5040])
+        residual = -H
+        residual[0] += after
+        expected += -0.5 * np.convolve(residual, residual)
+    found = along(gibbs_of(model, epf.Taylor(7)), model, x_0.astype(float), pieces).coefficients.value
+    np.testing.assert_allclose(found[1:], expected[1:], rtol=1e-10, atol=1e-12)
+
+
+class QuarticNoise(dist.Distribution):
+    """log p(v) = -v^2 / 2 - v^4 / 10 up to a constant: theorem 1's noise of higher order."""
+
+    arg_constraints = {"loc": dist.constraints.real}  # noqa: RUF012
+    support = dist.constraints.real
+    pytree_data_fields = ("loc",)
+
+    def __init__(self, loc, *, validate_args=None):
+        self.loc = jnp.asarray(loc)
+        super().__init__(batch_shape=jnp.shape(self.loc), validate_args=validate_args)
+
+    def sample(self, key, sample_shape=()):
+        return self.loc + 0.8 * jax.random.normal(key, sample_shape)
+
+    def log_prob(self, value):
+        v = value - self.loc
+        return -0.5 * v**2 - 0.1 * v**4
+
+
+class Quartic(AR):
+    def prior(self):
+        return {"a": dist.Normal(0.0, 1.0)}
+
+    def transition(self, p, x, u):
+        return QuarticNoise(p.a * x)
+
+
+@pytest.mark.parametrize(
+    "approximation",
+    [epf.Taylor(4, of="noise"), epf.Taylor(2, of="density"), epf.Chebyshev(2, of="density", follow="no")],
+)
+def test_noise_of_higher_order_is_exact(approximation):
+    """A log-density that is a polynomial of degree 4 in v, v linear in theta: nothing is lost in any form."""
+    model = Quartic()
+    x_0, pieces = path_of(model, {"a": 0.5}, 20, 5)
+    gibbs = gibbs_of(model, approximation)
+    assert gibbs.indices.size == 5
+    thetas = np.linspace(-1.0, 1.5, 7, dtype=np.float32)[:, None]
+    v = np.asarray(pieces.new)[:, None] - np.asarray(pieces.x_prev)[:, None] * thetas.T
+    expected = np.sum(-0.5 * v**2 - 0.1 * v**4, axis=0) - 0.5 * thetas[:, 0] ** 2
+    found = differences(gibbs, model, along(gibbs, model, x_0, pieces), thetas)
+    np.testing.assert_allclose(found, expected - expected[0], atol=1e-4 * np.abs(expected).max())
+
+
+def test_the_literal_cauchy_series_is_the_papers(float64):
+    """log(1 + v^2) about v = 0 to order 10, v = x' - a x: -(v^2 - v^4/2 + v^6/3 - v^8/4 + v^10/5)."""
+    model = epf.zoo.CauchyAR()
+    gibbs = gibbs_of(model, epf.Taylor(10, of="noise"))
+    x_prev, new, a = 0.8, 0.5, np.linspace(-0.5, 0.9, 6)
+    statistic = gibbs.update(
+        model, gibbs.init(model, jnp.asarray(0.0)), *map(jnp.asarray, (x_prev, new, new, new)), None
+    )
+    v = new - a * x_prev
+    expected = -(v**2 - v**4 / 2 + v**6 / 3 - v**8 / 4 + v**10 / 5) - 0.5 * (a / 0.2) ** 2
+    found = differences(gibbs, model, statistic, a[:, None])
+    np.testing.assert_allclose(found, expected - expected[0], rtol=1e-9, atol=1e-10)
+
+
+class Sensor(epf.StateSpaceModel):
+    """Unknown: a noise scale, a sensor's gain and offset, and the start."""
+
+    def prior(self):
+        return {"s": dist.LogNormal(0.0, 0.5), "gain": dist.Normal(1.0, 0.3), "start": dist.Normal(0.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(p.start, 1.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(0.8 * x, p.s)
+
+    def observation(self, p, x, u):
+        return dist.Normal(jnp.tanh(p.gain * x), 0.3)
+
+
+def test_parameters_in_every_law():
+    """Each law's own form, in its own parameters; on a small box the sum is the exact log-density."""
+    box = {"s": (0.6, 0.9), "gain": (0.9, 1.2), "start": (-1.0, 1.0)}
+    model, approximation = Sensor(), epf.Chebyshev(4, box=box, follow="no")
+    gibbs = gibbs_of(model, approximation)
+    x_0, pieces = path_of(model, {"s": 0.7, "gain": 1.0, "start": 0.0}, 25, 6)
+    statistic = along(gibbs, model, x_0, pieces)
+    rng = np.random.default_rng(2)
+    thetas = rng.uniform([0.61, 0.91, -0.9], [0.89, 1.19, 0.9], size=(10, 3))
+    x = np.concatenate([[np.asarray(x_0)], np.asarray(pieces.x)]).astype(float)
+    y = np.asarray(pieces.y, float)
+    expected = []
+    for s, gain, start in thetas:
+        total = np.sum(-np.log(s) - 0.5 * ((x[1:] - 0.8 * x[:-1]) / s) ** 2) - 0.5 * (x[0] - start) ** 2
+        total += np.sum(-0.5 * ((y - np.tanh(gain * x[1:])) / 0.3) ** 2)
+        prior = -np.log(s) - 0.5 * (np.log(s) / 0.5) ** 2 - 0.5 * ((gain - 1.0) / 0.3) ** 2 - 0.5 * start**2
+        expected.append(total + prior)
+    found = differences(gibbs, model, statistic, thetas.astype(np.float32))
+    np.testing.assert_allclose(found, np.array(expected) - expected[0], atol=5e-3)
+    together = {tuple(np.flatnonzero(k)) for k in gibbs.indices.exponents}
+    assert together == {(), (0,), (1,), (2,)}  # the log-density is a sum over parameters, and no term mixes two
+
+
+def test_the_prior_is_exact_and_needs_no_term():
+    model = epf.zoo.STAR()
+    gibbs = gibbs_of(model, FIXED)
+    statistic = gibbs.init(model, jnp.zeros(1))
+    thetas = np.array([[0.5, 1.0], [1.5, -2.0], [3.0, 5.0]], np.float32)
+    prior = jax.vmap(parameters(model).log_prior)(jnp.asarray(thetas))
+    np.testing.assert_allclose(differences(gibbs, model, statistic, thetas), prior - prior[0], atol=1e-5)
+    outside = gibbs.log_density(model, statistic, jnp.array([0.5, 100.0]))
+    assert outside == -jnp.inf
+
+
+@pytest.mark.parametrize("approximation", [epf.Taylor(7), FIXED], ids=["Taylor", "Chebyshev"])
+def test_float32_over_a_hundred_thousand_steps(approximation):
+    """The running sum in float32 against the same sum in float64, where the density is."""
+    model, steps = epf.zoo.Sin(), 100_000
+    x, _ = epf.simulate(model, {"theta": 0.7}, steps=steps + 1, seed=7)
+    thetas = np.linspace(0.68, 0.72, 9)[:, None]  # about 5 posterior standard deviations to each side
+
+    def found():
+        states = jnp.asarray(x, float)
+        pieces = Piece(states[:-1], states[1:], states[1:], states[1:], None)
+        gibbs = gibbs_of(model, approximation)
+        return differences(gibbs, model, along(gibbs, model, states[0], pieces), thetas)
+
+    single = found()
+    with jax.enable_x64(True):
+        double = found()
+    assert np.abs(double).max() > 5.0
+    np.testing.assert_allclose(single, double, atol=0.05)
+
+
+def test_moving_and_recentring_change_nothing(float64):
+    model = epf.zoo.Sin()
+    x_0, pieces = path_of(model, {"theta": 0.7}, 50, 8)
+    pieces = jax.tree.map(lambda leaf: leaf.astype(float), pieces)
+    thetas = np.linspace(0.35, 0.75, 9)[:, None]
+    gibbs = gibbs_of(model, epf.Chebyshev())
+    statistic = along(gibbs, model, x_0.astype(float), pieces)
+    moved = gibbs.move(statistic, jnp.array([0.3]), jnp.array([0.8]))
+    np.testing.assert_allclose(
+        differences(gibbs, model, moved, thetas), differences(gibbs, model, statistic, thetas), atol=1e-9
+    )
+    taylor = gibbs_of(model, epf.Taylor(7, follow=True))
+    statistic = along(taylor, model, x_0.astype(float), pieces)
+    np.testing.assert_allclose(
+        differences(taylor, model, taylor.recentre(statistic, jnp.array([0.6])), thetas),
+        differences(taylor, model, statistic, thetas),
+        atol=1e-7,
+    )
+
+
+def test_a_discount_forgets_the_past_and_keeps_the_prior():
+    model = epf.fix(AR(), {"v": 0.5})
+    x_0, pieces = path_of(model, {"a": 0.8}, 20, 9)
+    gibbs = gibbs_of(model, epf.Chebyshev(), discount=0.9)
+    assert gibbs.follow_mode == "no"
+    thetas = np.linspace(0.0, 1.0, 5, dtype=np.float32)[:, None]
+    ages = 0.9 ** np.arange(19, -1, -1)[:, None]
+    v = np.asarray(pieces.new)[:, None] - np.asarray(pieces.x_prev)[:, None] * thetas.T
+    expected = np.sum(ages * -0.5 * v**2 / 0.5, axis=0) - 0.5 * thetas[:, 0] ** 2
+    found = differences(gibbs, model, along(gibbs, model, x_0, pieces), thetas)
+    np.testing.assert_allclose(found, expected - expected[0], atol=1e-3)
+
+
+def test_the_box_follows_without_cutting_or_blurring():
+    """KL from the exact density of a path, by quadrature: a shrinking posterior, and a Cauchy shock of size 1000."""
+    sin = epf.zoo.Sin()
+    x, _ = epf.simulate(sin, {"theta": 0.7}, steps=513, seed=1)
+    assert diagnostics.kl(sin, x) < 1e-4
+    cauchy, found = epf.zoo.CauchyAR(), []
+    for seed in range(3):
+        path, shocks = [0.5], np.random.default_rng(seed).standard_cauchy(60)
+        shocks[30] = 1000.0
+        for shock in shocks:
+            path.append(0.7 * path[-1] + shock)
+        found.append(diagnostics.path_density(cauchy, np.array(path)))
+    assert np.mean([density.kl for density in found]) < 0.3
+    assert max(density.outside for density in found) < 0.01
+    blurred = diagnostics.kl(cauchy, np.array(path), epf.EPF(approximation=epf.Chebyshev(10, follow="no")))
+    assert blurred > 1.0  # what a box that stays makes of it
+
+
+def test_recentring_keeps_a_low_order_right():
+    """Theorem 4: order 2 about a centre that follows the posterior, against order 2 about the prior's."""
+    model = epf.zoo.Sin()
+    x, _ = epf.simulate(model, {"theta": 0.7}, steps=513, seed=1)
+    fixed = diagnostics.kl(model, x, epf.EPF(approximation=epf.Taylor(2)))
+    following = diagnostics.kl(model, x, epf.EPF(approximation=epf.Taylor(2, follow=True)))
+    assert following < 0.02 < fixed
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: epf.Chebyshev(0), "whole number, 1 or more"),
+        (lambda: epf.Taylor(-2), "whole number, 1 or more"),
+        (lambda: epf.Taylor(2.5), "whole number, 1 or more"),
+        (lambda: epf.Chebyshev(box=(1.0, 1.0)), "low < high"),
+        (lambda: epf.Chebyshev(box={"theta": (2.0, 1.0)}), "low < high"),
+        (lambda: epf.Chebyshev(of="noise"), "Taylor"),
+        (lambda: epf.Chebyshev(of="mean"), "choose from"),
+        (lambda: epf.Chebyshev(follow="yes"), "choose from"),
+        (lambda: epf.Taylor(centre="middle"), "one number"),
+        (lambda: epf.EPF(approximation=7), "epf.Chebyshev"),
+        (lambda: epf.EPF(sampler="slice"), "sampler"),
+        (lambda: epf.EPF(refresh=0), "1 or more"),
+        (lambda: epf.EPF(discount=1.5), "at most be 1"),
+    ],
+)
+def test_settings_are_refused_with_a_sentence(make, words):
+    with pytest.raises(SettingError, match=words):
+        make()
+
+
+class Rooted(AR):
+    """Not defined for a below 0."""
+
+    def prior(self):
+        return {"a": dist.Normal(1.0, 0.2)}
+
+    def transition(self, p, x, u):
+        return dist.Normal(jnp.sqrt(p.a) * x, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "words"),
+    [
+        (epf.zoo.Sin(), epf.EPF(approximation=epf.Chebyshev(box={"phi": (0.0, 1.0)})), "no parameter 'phi'"),
+        (epf.zoo.Sin(), epf.EPF(approximation=epf.Taylor(3, centre={"phi": 0.0})), "no parameter 'phi'"),
+        (epf.zoo.STAR(), epf.EPF(approximation=epf.Taylor(3, centre={"gamma": -1.0})), "outside the support"),
+        (epf.zoo.Sin(), epf.EPF(approximation=epf.Chebyshev(box=(50.0, 60.0))), "no mass"),
+        (epf.zoo.STAR(), epf.EPF(approximation=epf.Chebyshev(25)), "order=15 fits"),
+        (Rooted(), epf.EPF(), "NaN"),
+        (epf.zoo.CauchyAR(), epf.EPF(approximation=epf.Taylor(3, of="drift")), "of='density'"),
+    ],
+    ids=["box", "centre", "support", "mass", "terms", "undefined", "form"],
+)
+def test_models_and_settings_that_do_not_fit(model, method, words):
+    with pytest.raises(EPFError, match=words):
+        epf.fit(model, [0.1, 0.2], method, progress=False)
+
+
+def test_statistics_do_not_grow():
+    method, model = epf.EPF(50), epf.zoo.Sin()
+    _, y = epf.simulate(model, {"theta": 0.7}, steps=30, seed=1)
+    stream = epf.Stream(model, method)
+    sizes = []
+    for value in y[:3]:
+        stream.update(value)
+        sizes.append(sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(stream._state, eqx.is_array))))
+    assert len(set(sizes)) == 1

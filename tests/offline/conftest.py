@@ -1,0 +1,42 @@
+"""What the tests of this folder share: the committed references with their data, and quick compilation."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "experiments" / "references"
+
+
+class References(NamedTuple):
+    """The script that made the references, the files' contents, and the observations, both by model and seed."""
+
+    make: Any
+    files: dict[tuple[str, int], Any]
+    observations: dict[tuple[str, int], np.ndarray]
+
+
+@pytest.fixture(scope="session")
+def references():
+    specification = importlib.util.spec_from_file_location("make_references", FOLDER / "make.py")
+    make = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(make)
+    paths = {(name, seed): FOLDER / f"{name}-{seed}.json" for name in make.CASES for seed in (1, 2, 3)}
+    files = {key: json.loads(path.read_text()) for key, path in paths.items()}
+    cases = {(name, seed): make.CASES[name] for name, seed in files}
+    return References(
+        make, files, {key: make.observations(case, key[1], case.times[-1]) for key, case in cases.items()}
+    )
+
+
+@pytest.fixture
+def quick_compilation():
+    """Without most of the compiler's optimisations, which take longer than small runs take without them."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
