@@ -35,7 +35,7 @@ def per_particle_step(
 ) -> dict[str, float]:
     """The compiled block that `fit` runs, over the whole series, without the bookkeeping around it."""
     root = root_key(0)
-    state = start(method, model, root)
+    state = start(method, model, root, None)
     arguments = (jnp.asarray(0), jnp.asarray(len(y)), jnp.asarray(y), None, jnp.asarray([0.05, 0.5, 0.95]))
     first, best = seconds(lambda: run_block(method, model, root, state, *arguments), repeats)
     return {"ns": 1e9 * best / len(y) / particles, "compile_s": first - best}

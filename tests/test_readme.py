@@ -9,7 +9,7 @@ README = Path(__file__).parent.parent / "README.md"
 def test_the_examples_run_and_learn_the_truth(capsys):
     text = README.read_text()
     blocks = re.findall(r"<!-- example: run by the tests -->\n```python\n(.*?)```", text, re.S)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names: dict = {"__name__": "readme"}
     for block in blocks:
         exec(compile(block, str(README), "exec"), names)
@@ -18,6 +18,7 @@ def test_the_examples_run_and_learn_the_truth(capsys):
     result = names["result"]
     for name, truth in (("leak", 0.05), ("heater", 0.8)):
         assert abs(result.mean[name] - truth) < 4.0 * result.sd[name]
+    assert abs(names["learned"].mean["theta"] - 0.52) < 0.1  # where the exact posterior is, below the truth
     assert names["stream"].posterior.mean == result.mean
 
 

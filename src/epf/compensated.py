@@ -31,3 +31,20 @@ class Compensated(eqx.Module):
     @property
     def value(self) -> Float[Array, "..."]:
         return self.total + self.error
+
+
+class Plain(eqx.Module):
+    """A running sum without the error: half the memory, for sums that are kept small."""
+
+    total: Float[Array, "..."]
+
+    @classmethod
+    def zero(cls, shape: tuple[int, ...] = ()) -> "Plain":
+        return cls(jnp.zeros(shape))
+
+    def add(self, term: Float[Array, "..."]) -> "Plain":
+        return Plain(self.total + term)
+
+    @property
+    def value(self) -> Float[Array, "..."]:
+        return self.total

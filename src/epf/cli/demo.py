@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from epf.filters.base import Filter
+from epf.filters.epf import EPF
 from epf.filters.liu_west import LiuWest
 from epf.filters.sir import SIR
 from epf.filters.storvik import Storvik
@@ -31,7 +32,12 @@ def run(steps: int, particles: int, seed: int, out: Path) -> None:
         P_0=jnp.eye(1),
     )
     cases: list[tuple[str, StateSpaceModel, dict[str, Any], list[Filter]]] = [
-        ("SIN: x = sin(theta x) + N(0, 1)", Sin(), {"theta": 0.7}, [SIR(particles), LiuWest(particles)]),
+        (
+            "SIN: x = sin(theta x) + N(0, 1)",
+            Sin(),
+            {"theta": 0.7},
+            [SIR(particles), LiuWest(particles), EPF(particles)],
+        ),
         ("linear: x = A x + N(0, Q)", linear, {"A": [[0.8]], "Q": [[0.5]]}, [Storvik(particles)]),
     ]
     table = Table(title=f"{steps} observations, {particles} particles", title_justify="left")
@@ -49,8 +55,9 @@ def run(steps: int, particles: int, seed: int, out: Path) -> None:
     left = len({float(value) for value in results[0][1].state.theta[0]})
     console.print(
         f"Seconds include compilation. SIR drew {particles} values of theta from the prior and has {left} left: it looks "
-        "sure because the others died out. The prior N(0, 0.2^2) puts the truth 3.5 standard deviations away, so a right "
-        "answer after few observations still lies below it.",
+        "sure because the others died out. The EPF draws theta afresh from each particle's polynomial, and none dies out. "
+        "The prior N(0, 0.2^2) puts the truth 3.5 standard deviations away, so a right answer after few observations still "
+        "lies below it.",
         soft_wrap=False,
     )
     _draw(results, out)
@@ -85,16 +92,20 @@ def _draw(results: list[tuple[str, Result, dict[str, Any]]], out: Path) -> None:
     from epf.report.plots import BLUE, GREY, draw_parameter
 
     panels = [(title, result, truth, label) for title, result, truth in results for label in result.parameters.labels]
-    figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), sharex=True, layout="constrained")
-    for panel, (title, result, truth, label) in zip(axes.flat, panels, strict=True):
+    columns = (len(panels) + 1) // 2
+    figure, axes = plt.subplots(2, columns, figsize=(4.5 * columns, 6.5), sharex=True, layout="constrained")
+    for panel in axes.flat[len(panels) :]:
+        panel.set_axis_off()
+    for panel, (title, result, truth, label) in zip(axes.flat, panels, strict=False):
         draw_parameter(panel, result, label, BLUE)
         true = float(result.parameters.vector(truth)[result.parameters.index(label)])
         panel.axhline(true, color=GREY, linestyle="--", linewidth=1, label="truth")
         panel.set_title(f"{type(result.method).__name__} on {title}", fontsize="medium", loc="left")
         panel.set_ylabel(label)
         panel.legend(frameon=False, fontsize="small", loc="best")
-    for panel in axes[-1]:
+    for panel in axes.flat[len(panels) - columns : len(panels)]:
         panel.set_xlabel("time step")
+        panel.tick_params(labelbottom=True)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=150)
     plt.close(figure)

@@ -8,5 +8,11 @@ from epf.draw.slice import Slice
 
 
 def default_sampler(p: int) -> Sampler:
-    """Independent draws for one or two parameters; beyond, a proposal that forgets and a sampler that never sticks."""
-    return InverseCDF() if p <= 2 else Composite((Laplace(), Slice()))
+    """Independent draws for one or two parameters; beyond, a proposal that forgets and a sampler that never sticks.
+
+    One parameter gets a finer grid than a draw alone would need: a box shared by all particles is wider than one
+    particle's density, and a second, closer look for some costs all of them more than the points do.
+    """
+    if p <= 2:
+        return InverseCDF(49) if p == 1 else InverseCDF()
+    return Composite((Laplace(), Slice()))

@@ -32,7 +32,7 @@ from epf.draw.quadrature import grid as grid
 from epf.errors import SettingError
 
 _NATS = 17.0  # what lies lower, e^-17 of the maximum, is less than the last bit of a uniform
-_ENOUGH = 2.0 / 3.0  # of the cells: then a Gaussian's sd is 1.8 spacings or more
+_ENOUGH = 20.0  # cells, or two thirds of them if there are few: then a Gaussian's sd is 1.6 spacings or more
 _ZOOMS = 3
 _NEWTON_STEPS = 5
 
@@ -96,35 +96,44 @@ class InverseCDF(Sampler):
         return jnp.clip(halfway, -1.0, 1.0)
 
 
-def inverse(density: Float[Array, " points"], fraction: Float[Array, ""]) -> Float[Array, ""]:
+def inverse(density: Float[Array, " points *many"], fraction: Float[Array, "*many"]) -> Float[Array, "*many"]:
     """Where the distribution function of a density, given on a uniform grid of [0, 1], has the value `fraction`.
 
     The mass of a cell is the rule's, kept within factors of the trapezoid's: where the density jumps to zero the rule
     swings, and a cell with no density at its ends must have no mass. Inside a cell the distribution function is
-    the cubic with its values and slopes at both ends.
+    the cubic with its values and slopes at both ends. Many densities may be given at once, side by side.
     """
     points = density.shape[0]
     rule = cells(points).astype(density.dtype)
     left, right = density[:-1], density[1:]
     trapezoid = 0.5 * (left + right)
-    mass = jnp.clip(jnp.matmul(rule, density, precision="highest"), 0.25 * trapezoid, 2.0 * trapezoid)
-    below = jnp.matmul(np.tri(points - 1, dtype=density.dtype), mass, precision="highest")
+    mass = jnp.clip(jnp.tensordot(rule, density, axes=1, precision="highest"), 0.25 * trapezoid, 2.0 * trapezoid)
+    below = jnp.tensordot(np.tri(points - 1, dtype=density.dtype), mass, axes=1, precision="highest")
     # Less than the whole, so that one cell is found and it has mass; a zero skips the cells without any.
     target = jnp.minimum(fraction, 1.0 - jnp.finfo(density.dtype).eps) * below[-1]
     passed = below <= target
-    cell = jnp.sum(passed)
-    here = jnp.arange(points - 1) == cell  # sums over a mask: for many particles at once quicker than a gather
+    cell = jnp.sum(passed, axis=0)
+    index = jnp.arange(points - 1).reshape(-1, *(1 for _ in fraction.shape))
+    here = index == cell  # sums over a mask: for many particles at once quicker than a gather
 
-    def pick(row: Float[Array, " cells"]) -> Float[Array, ""]:
-        return jnp.sum(jnp.where(here, row, 0.0))
+    def pick(row: Float[Array, " cells *many"]) -> Float[Array, "*many"]:
+        return jnp.sum(jnp.where(here, row, 0.0), axis=0)
 
     whole = jnp.maximum(pick(mass), jnp.finfo(density.dtype).tiny)
-    share = jnp.clip((target - jnp.sum(jnp.where(passed, mass, 0.0))) / whole, 0.0, 1.0)
+    share = jnp.clip((target - jnp.sum(jnp.where(passed, mass, 0.0), axis=0)) / whole, 0.0, 1.0)
     place = _inverse_cubic(share, pick(left) / whole, pick(right) / whole)
     return jnp.clip((cell + place) / (points - 1), 0.0, 1.0)
 
 
-def _inverse_cubic(share: Float[Array, ""], slope_0: Float[Array, ""], slope_1: Float[Array, ""]) -> Float[Array, ""]:
+def resolved(values: Float[Array, "points particles"]) -> Array:
+    """Whether the grid sees every one of many log-densities of one parameter well enough to draw from it."""
+    likely = values > jnp.max(values, axis=0) - _NATS
+    return jnp.all(jnp.sum(likely, axis=0) >= min(_ENOUGH, 2.0 * (values.shape[0] - 1) / 3.0))
+
+
+def _inverse_cubic(
+    share: Float[Array, "*many"], slope_0: Float[Array, "*many"], slope_1: Float[Array, "*many"]
+) -> Float[Array, "*many"]:
     """x in [0, 1] at which the cubic from 0 to 1 with these end slopes is `share`: Newton's steps inside a bracket.
 
     Slopes up to 3 make it monotone (Fritsch and Carlson 1980); larger ones, of a cell that is not resolved, are cut.
@@ -159,7 +168,7 @@ def _closer(
     def unresolved(state: Any) -> Array:
         looks, _, _, values = state
         first, last = _span(values)
-        narrow = jnp.any(last - first < _ENOUGH * (values.shape[0] - 1))
+        narrow = jnp.any(last - first < min(_ENOUGH, 2.0 * (values.shape[0] - 1) / 3.0))
         return (looks < _ZOOMS) & narrow & jnp.isfinite(jnp.max(values))
 
     def again(state: Any) -> Any:

@@ -17,7 +17,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.filters.particle import Cloud, ParticleFilter, Piece, over_particles
 from epf.gibbs.base import Gibbs
 from epf.gibbs.mixture import GibbsMixture
-from epf.keys import lanes
 from epf.model import StateSpaceModel, parameters
 from epf.posterior import Posterior
 
@@ -61,8 +60,7 @@ class Learner(ParticleFilter):
         log_weights: Float[Array, " particles"],
     ) -> Float[Array, "p particles"]:
         def draw() -> Float[Array, "p particles"]:
-            move = over_particles(lambda k, s, t: common.gibbs.draw(k, model, s, t))
-            return move(lanes(key, self.particles), statistic, theta)
+            return common.gibbs.draw_all(key, model, statistic, theta)
 
         return draw() if self.every == 1 else jax.lax.cond(self._is_due(common), draw, lambda: theta)
 

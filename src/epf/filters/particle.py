@@ -154,7 +154,11 @@ class ParticleFilter(Filter):
         x = jnp.where(sound, x, jnp.where(_finite(x_prev), x_prev, 0.0))
         piece = Piece(x_prev, jnp.where(sound, new, 0.0), x, y, u)
         absorbed, common, residual = self.absorb(model, state.common, theta, statistic, weighed.weights, piece)
-        statistic = jax.tree.map(lambda after, before: jnp.where(sound, after, before), absorbed, statistic)
+        statistic = jax.lax.cond(
+            jnp.all(sound),
+            lambda: absorbed,
+            lambda: jax.tree.map(lambda after, before: jnp.where(sound, after, before), absorbed, statistic),
+        )
         info = Info(
             weighed.log_evidence,
             weighed.ess,

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from epf.keys import lanes
 from epf.model import StateSpaceModel
 
 
@@ -46,6 +47,13 @@ class Gibbs(eqx.Module):
     @abstractmethod
     def marginals(self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]) -> "Marginals":
         """Each element of theta by itself, given the path (and, where the draw is a sweep, given the other blocks)."""
+
+    def draw_all(
+        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: Any, theta: Float[Array, "p particles"]
+    ) -> Float[Array, "p particles"]:
+        """`draw` for all particles."""
+        move = jax.vmap(lambda k, s, t: self.draw(k, model, s, t), -1, -1)
+        return move(lanes(key, theta.shape[1]), statistic, theta)
 
     def update_all(self, model: StateSpaceModel, statistic: Any, piece: Any) -> Any:
         """`update` for all particles; `piece` has x_prev, new and x of each, and the step's y and u."""
