@@ -14,9 +14,10 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Rooms that no exported name uses yet are tested by `make test-slow`."""
+    """What takes minutes to compile is tested by `make test-slow`: whole rooms, and samplers in three dimensions."""
     for item in items:
-        if item.path.parent.name in ("polynomial", "offline"):
+        heavy = any(word in item.name for word in (" 3]", "correlated", "more_parameters"))
+        if item.path.parent.name in ("polynomial", "offline") or (item.path.parent.name == "draw" and heavy):
             item.add_marker(pytest.mark.slow)
 
 

@@ -218,6 +218,7 @@ def test_the_prior_is_exact_and_needs_no_term():
     assert outside == -jnp.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("approximation", [epf.Taylor(7), FIXED], ids=["Taylor", "Chebyshev"])
 def test_float32_over_a_hundred_thousand_steps(approximation):
     """The running sum in float32 against the same sum in float64, where the density is."""
@@ -289,6 +290,7 @@ def test_the_box_follows_without_cutting_or_blurring():
     assert blurred > 1.0  # what a box that stays makes of it
 
 
+@pytest.mark.slow
 def test_recentring_keeps_a_low_order_right():
     """Theorem 4: order 2 about a centre that follows the posterior, against order 2 about the prior's."""
     model = epf.zoo.Sin()
@@ -338,7 +340,7 @@ class Rooted(AR):
         (epf.zoo.Sin(), epf.EPF(approximation=epf.Taylor(3, centre={"phi": 0.0})), "no parameter 'phi'"),
         (epf.zoo.STAR(), epf.EPF(approximation=epf.Taylor(3, centre={"gamma": -1.0})), "outside the support"),
         (epf.zoo.Sin(), epf.EPF(approximation=epf.Chebyshev(box=(50.0, 60.0))), "no mass"),
-        (epf.zoo.STAR(), epf.EPF(approximation=epf.Chebyshev(25)), "order=15 fits"),
+        (epf.zoo.STAR(), epf.EPF(approximation=epf.Chebyshev(25)), "order=\\d+ fits"),
         (Rooted(), epf.EPF(), "NaN"),
         (epf.zoo.CauchyAR(), epf.EPF(approximation=epf.Taylor(3, of="drift")), "of='density'"),
     ],
