@@ -14,10 +14,16 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """What takes minutes to compile is tested by `make test-slow`: whole rooms, and samplers in three dimensions."""
+    """What takes long to compile and says little more than the rest is tested by `make test-slow`."""
     for item in items:
-        heavy = any(word in item.name for word in (" 3]", "correlated", "more_parameters"))
-        if item.path.parent.name in ("polynomial", "offline") or (item.path.parent.name == "draw" and heavy):
+        room = item.path.parent.name
+        heavy = {
+            "draw": (" 3]", "correlated", "more_parameters", "Laplace"),
+            "filters": ("series_and_misses_data[SIR-scalar", "series_and_misses_data[LiuWest", "learned_as_by_storvik"),
+            "tests": ("do_not_change_a_bit[LiuWest",),
+            "gibbs": ("do_not_grow",),
+        }
+        if room in ("polynomial", "offline") or any(word in item.name for word in heavy.get(room, ())):
             item.add_marker(pytest.mark.slow)
 
 
