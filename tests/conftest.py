@@ -18,8 +18,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         room = item.path.parent.name
         heavy = {
-            "draw": (" 3]", "correlated", "more_parameters", "Laplace"),
-            "filters": ("series_and_misses_data[SIR-scalar", "series_and_misses_data[LiuWest", "learned_as_by_storvik"),
+            "draw": (" 3]", "invariant[random walk", "correlated", "more_parameters", "Laplace"),
+            "filters": (
+                "series_and_misses_data[SIR-scalar",
+                "series_and_misses_data[Storvik-scalar",
+                "series_and_misses_data[LiuWest",
+                "learned_as_by_storvik",
+            ),
             "tests": ("do_not_change_a_bit[LiuWest",),
             "gibbs": ("do_not_grow",),
         }
