@@ -63,7 +63,8 @@ def reference(case: Case, y: np.ndarray, start: PointMass, rounds: int) -> dict[
     while result.record.info.ess[-1] < 4.0 ** len(case.truth):  # the posterior is narrower than the search could see
         method = method.refined(case.model, y, rounds=1)
         result = epf.fit(case.model, y, method, progress=False)
-    axes = zip(result.parameters.labels, result.posterior.axes, strict=True)
+    posterior: Any = result.posterior  # a GridPosterior
+    axes = zip(result.parameters.labels, posterior.axes, strict=True)
     return {
         "t": len(y),
         "mean": result.mean,
@@ -73,7 +74,7 @@ def reference(case: Case, y: np.ndarray, start: PointMass, rounds: int) -> dict[
         "nodes": case.nodes,
         "width": method.width,
         "grid": {name: [float(axis.nodes[0]), float(axis.nodes[-1]), len(axis.nodes)] for name, axis in axes},
-        "estimated_error": float(result.posterior.error),
+        "estimated_error": float(posterior.error),
         "effective_points": float(result.record.info.ess[-1]),
     }
 

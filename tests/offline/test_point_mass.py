@@ -185,7 +185,7 @@ def test_sin(references, float64):
     """With missing values. Sizes here and in the next test are those of `test_references`: one compilation for both."""
     ys, missing = np.array(references.observations["sin", 1][:50], float), np.array([7, 20, 21])
     ys[missing] = np.nan
-    x, theta = np.linspace(-7.0, 7.0, 351), np.linspace(-1.2, 1.2, 41)
+    x, theta = np.linspace(-7.0, 7.0, 201), np.linspace(-1.2, 1.2, 41)
 
     def log_likelihood(y, x):
         return np.zeros_like(x) if np.isnan(y) else gaussian(y, x, 0.1)
