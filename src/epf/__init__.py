@@ -10,6 +10,7 @@ from epf.draw.slice import Slice as Slice
 from epf.filters.epf import EPF as EPF
 from epf.filters.kalman import Kalman as Kalman
 from epf.filters.liu_west import LiuWest as LiuWest
+from epf.filters.marginal import MarginalEPF as MarginalEPF
 from epf.filters.sir import SIR as SIR
 from epf.filters.storvik import Storvik as Storvik
 from epf.fit import fit as fit

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.filters.base import Filter, Info
+from epf.filters.base import Filter, Info, Past
 from epf.keys import step_key
 from epf.model import StateSpaceModel
 
@@ -46,13 +46,14 @@ def run_block(
     ys: Float[Array, "room *y"],
     us: Float[Array, "room inputs"] | None,
     levels: Float[Array, " levels"],
+    past: Past | None = None,
 ) -> tuple[Any, Record]:
     """Take the rows 0 .. count - 1 of a block as the observations t + 1 .. t + count; rows of the record past them are 0."""
 
     @jax.jit  # its trace is made once, for the shapes of the record and for the loop
     def one(state: Any, i: Array) -> tuple[Any, Record]:
         u = None if us is None else us[i]
-        state, info = method.step(step_key(root, t + i + 1), model, state, ys[i], u)
+        state, info = method.step(step_key(root, t + i + 1), model, state, ys[i], u, past)
         posterior = method.posterior(model, state)
         summary = (*posterior.moments(), posterior.quantiles(levels), *posterior.state_moments())
         # Whatever the filter thinks of its step, an answer that is not a number is none.

@@ -14,7 +14,7 @@ from jaxtyping import Array
 from epf.blocks import Record, fill, run_block, start
 from epf.check import check_inputs, check_model, check_observations, check_seed
 from epf.errors import DataError, EPFWarning, NumericalError, SettingError, kind
-from epf.filters.base import Filter
+from epf.filters.base import Filter, Past
 from epf.keys import root_key
 from epf.model import StateSpaceModel
 from epf.parameters import as_floats
@@ -59,6 +59,8 @@ def fit(
         method.check(model, None if us is None else us[0])
         state = start(method, model, root, None if us is None else us[0])
 
+    kept_rows = _kept_rows(method, after, ys, us)
+    past = None if kept_rows is None else Past(_roomy(kept_rows[0]), _roomy_or_none(kept_rows[1]), jnp.asarray(0))
     began = time.perf_counter()
     records: list[Record] = []
     error: NumericalError | None = None
@@ -69,11 +71,11 @@ def fit(
             block_began = time.perf_counter()
             rows = slice(done, done + count)
             block = fill(ys[rows], _ROOM), None if us is None else fill(us[rows], _ROOM)
-            new_state, record = _run(method, model, root, state, t, count, *block, kept)
+            new_state, record = _run(method, model, root, state, t, count, *block, kept, past)
             bad = np.flatnonzero(record.info.failed)
             if len(bad):
                 count = int(bad[0])  # the same block again up to the step before: what was learned is not lost
-                new_state, record = _run(method, model, root, state, t, count, *block, kept)
+                new_state, record = _run(method, model, root, state, t, count, *block, kept, past)
                 place = f"row {done + count} of y"
                 error = failure(t + count + 1, place, "what was learned before is in the error's `result`")
             state = new_state
@@ -92,19 +94,45 @@ def fit(
         history = jax.tree.map(lambda before, now: np.concatenate([before, now]), after.record, history)
         elapsed += after.seconds
     result = Result(model, method, seed, t, state, history, tuple(kept.tolist()), elapsed, _settings(method, model, us))
+    if kept_rows is not None:
+        result.past = kept_rows[0][:t], None if kept_rows[1] is None else kept_rows[1][:t]
     if error is not None:
         error.result = result
         raise error
     warn_of(history, t)
-    warn_of_doubt(doubt(history), method, t)
+    warn_of_edges(history, t)
+    warn_of_doubt(doubt(history, method), method, t)
     return result
 
 
 def _run(
-    method: Filter, model: StateSpaceModel, root, state: Any, t: int, count: int, ys, us, levels
+    method: Filter, model: StateSpaceModel, root, state: Any, t: int, count: int, ys, us, levels, past: Past | None
 ) -> tuple[Any, Record]:
-    after, record = run_block(method, model, root, state, jnp.asarray(t), jnp.asarray(count), ys, us, levels)
+    after, record = run_block(method, model, root, state, jnp.asarray(t), jnp.asarray(count), ys, us, levels, past)
     return after, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], record)
+
+
+def _kept_rows(
+    method: Filter, after: Result | None, ys: np.ndarray, us: Array | None
+) -> tuple[np.ndarray, np.ndarray | None] | None:
+    """All observations and inputs from the first on, for a filter that goes through them again."""
+    if not method.replays:
+        return None
+    rows, inputs = np.asarray(ys), None if us is None else np.asarray(us)
+    if after is not None and after.past is not None:
+        before, inputs_before = after.past
+        rows = np.concatenate([before, rows])
+        inputs = None if inputs is None or inputs_before is None else np.concatenate([inputs_before, inputs])
+    return rows, inputs
+
+
+def _roomy(rows: np.ndarray) -> Array:
+    """Rows with room for as many as the next power of two: few compilations serve all lengths."""
+    return fill(rows, max(_ROOM, 1 << (len(rows) - 1).bit_length()))
+
+
+def _roomy_or_none(rows: np.ndarray | None) -> Array | None:
+    return None if rows is None else _roomy(rows)
 
 
 def failure(t: int, place: str, kept: str) -> NumericalError:
@@ -140,13 +168,28 @@ def warn_of(record: Record, last: int) -> None:
         )
 
 
-def doubt(record: Record, before: float = 0.0) -> np.ndarray:
+def warn_of_edges(record: Record, last: int) -> None:
+    """Say that a posterior has reached the edge of the region that is looked at."""
+    first = last - len(record.info.edge) + 1
+    edge = np.flatnonzero(record.info.edge)
+    if len(edge):
+        warnings.warn(
+            f"At t = {first + int(edge[0])}{_others(len(edge))} the posterior reached the edge of the region that its nodes "
+            "cover, and what lies beyond is cut off: use epf.MarginalEPF(renoding='replay'), which widens it.",
+            EPFWarning,
+            stacklevel=3,
+        )
+
+
+def doubt(record: Record, method: Filter, before: float = 0.0) -> np.ndarray:
     """How far, in nats, the approximated log-density may be from the exact one, step by step; 0 where none is made.
 
     The errors of single steps add up like independent ones; those of the past lose weight as the posterior shrinks, since
     over a smaller region they vary less.
     """
     residual = np.nan_to_num(np.asarray(record.info.residual, float), nan=0.0, posinf=1e6)
+    if not method.residuals_add_up:
+        return residual
     with np.errstate(all="ignore"):
         shrink = np.nanmax(np.minimum(record.sd[1:] / record.sd[:-1], 1.0), axis=1, initial=0.0)
     total, found = before, []
@@ -161,12 +204,14 @@ def warn_of_doubt(found: np.ndarray, method: Filter, last: int) -> None:
     if len(found) == 0 or not found.max() > DOUBT:
         return
     worst = int(np.argmax(found))
-    taylor = type(getattr(method, "approximation", None)).__name__ == "Taylor"
-    remedy = (
-        "Taylor's series holds only near its centre, so use epf.Chebyshev() in its place"
-        if taylor
-        else "raise the order, as in epf.EPF(approximation=epf.Chebyshev(order=...)), or narrow the prior"
-    )
+    if not method.residuals_add_up:
+        if found[-1] <= DOUBT:
+            return  # it was rough once, and is no more
+        remedy = f"give epf.{type(method).__name__} more nodes or more particles, or narrow the prior"
+    elif type(getattr(method, "approximation", None)).__name__ == "Taylor":
+        remedy = "Taylor's series holds only near its centre, so use epf.Chebyshev() in its place"
+    else:
+        remedy = "raise the order, as in epf.EPF(approximation=epf.Chebyshev(order=...)), or narrow the prior"
     warnings.warn(
         f"At t = {last - len(found) + 1 + worst} the polynomials of the parameters' log-density were about "
         f"{found[worst]:.2g} nats off (at t = {last}: {found[-1]:.2g}); the posterior is not to be trusted where this is "

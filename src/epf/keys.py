@@ -52,6 +52,17 @@ def threefry_key(key: PRNGKeyArray) -> PRNGKeyArray:
     return jax.random.wrap_key_data(words[-2:], impl=_STEP_IMPLEMENTATION)
 
 
+def packed(key: PRNGKeyArray) -> UInt32[Array, "3"]:
+    """A lane key as plain numbers, to be carried in a state."""
+    words = jnp.ravel(jax.random.key_data(key)).astype(jnp.uint32)
+    return words if words.shape[0] == 3 else jnp.stack([words[0], words[-1], jnp.uint32(0)])
+
+
+def unpacked(words: UInt32[Array, "3"]) -> PRNGKeyArray:
+    """The key again."""
+    return jax.random.wrap_key_data(words, impl=_LANE_IMPLEMENTATION)
+
+
 # The word numbers from which the keys of `lanes`, `threefry_key`, `fold_in` and `split` are made: far from those of
 # ordinary draws.
 _LANES, _THREEFRY, _FOLD, _SPLIT = 0x6C616E65, 0x74687266, 0x666F6C64, 0x73706C74

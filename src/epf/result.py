@@ -42,6 +42,8 @@ class Result:
         self.levels = levels
         self.seconds = seconds
         self.settings = settings
+        self.past: tuple[np.ndarray, np.ndarray | None] | None = None
+        """All observations and inputs so far, where the method goes through them again."""
 
     @cached_property
     def posterior(self) -> Posterior:

@@ -10,8 +10,9 @@ import numpy as np
 from epf.blocks import Record, run_block, start
 from epf.check import Shapes, check_inputs, check_model, check_observations, check_seed
 from epf.errors import DataError
-from epf.filters.base import Filter, Info
-from epf.fit import DOUBT, LEVELS, check_levels, check_method, doubt, failure, warn_of, warn_of_doubt
+from epf.filters.base import Filter, Info, Past
+from epf.fit import DOUBT, LEVELS, check_levels, check_method, doubt, failure, warn_of, warn_of_doubt, warn_of_edges
+from epf.kept import Kept
 from epf.keys import root_key
 from epf.model import StateSpaceModel, check_is_model
 from epf.posterior import Posterior
@@ -41,6 +42,7 @@ class Stream:
         self._state: Any = None
         self._record: Record | None = None
         self._doubt = 0.0
+        self._kept = Kept(method.replays) if method.replays else None
 
     def update(self, y: Any, u: Any = None) -> Info:
         """Take in one observation (a number or a row, NaN where missing) and this step's inputs, if the model has any."""
@@ -65,6 +67,7 @@ class Stream:
             jnp.asarray(ys),
             us,
             self._levels,
+            self._past(ys, us),
         )
         record = jax.tree.map(np.asarray, record)
         if record.info.failed[0]:
@@ -74,10 +77,19 @@ class Stream:
         self.t += 1
         self.log_evidence += float(record.info.log_evidence[0])
         warn_of(record, self.t)
-        found = doubt(record, self._doubt)
+        warn_of_edges(record, self.t)
+        found = doubt(record, self.method, self._doubt)
         warn_of_doubt(found if self._doubt <= DOUBT else found[:0], self.method, self.t)  # once is enough
         self._doubt = float(found[-1])
         return jax.tree.map(lambda leaf: leaf[0], record.info)
+
+    def _past(self, ys: Any, us: Any) -> Past | None:
+        """The old observations that the method will go through again in this step."""
+        if self._kept is None:
+            return None
+        self._kept.forget_after(self.t)  # of an update that failed
+        self._kept.append(np.asarray(ys)[0], None if us is None else np.asarray(us)[0])
+        return self._kept.window(int(self.method.next_past(self._state)))
 
     @property
     def posterior(self) -> Posterior:

@@ -27,6 +27,24 @@ class Info(eqx.Module):
     """Nothing usable is left: the state must not be used."""
     residual: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(jnp.nan))
     """How far, in nats, this step's approximation is from what it stands for; NaN where nothing is approximated."""
+    edge: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(False))
+    """The posterior presses against an edge of the region that is looked at, beyond which it is cut off."""
+
+
+class Past(eqx.Module):
+    """Observations already seen, for a filter that goes through them again; kept by whoever runs the filter.
+
+    `ys[i]` is observation number `first` + i, counted from 0. Rows that are not there yet, or no longer wanted, may be
+    anything.
+    """
+
+    ys: Float[Array, "rows *y"]
+    us: Float[Array, "rows inputs"] | None
+    first: Int[Array, ""]
+
+    def row(self, number: Int[Array, ""]) -> tuple[Float[Array, "*y"], Array | None]:
+        """One observation and its inputs."""
+        return self.ys[number - self.first], None if self.us is None else self.us[number - self.first]
 
 
 class Filter(eqx.Module):
@@ -36,13 +54,36 @@ class Filter(eqx.Module):
     The key of a step is never carried in the state.
     """
 
+    @property
+    def replays(self) -> int:
+        """How many old observations a step may go through again; 0 for a filter that never looks back.
+
+        Such a filter is given `past` at every step: in it, the rows from `next_past(state)` on, this many.
+        """
+        return 0
+
+    def next_past(self, state: Any) -> Int[Array, ""]:
+        """The number of the old observation that the next step begins with, counted from 0."""
+        return jnp.asarray(0)
+
+    @property
+    def residuals_add_up(self) -> bool:
+        """Whether each step's residual stays in the answer; otherwise each is that of the whole answer of its time."""
+        return True
+
     @abstractmethod
     def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Any:
         """The state before the first observation; `u` is a row of inputs to look at, for a model that has some."""
 
     @abstractmethod
     def step(
-        self, key: PRNGKeyArray, model: StateSpaceModel, state: Any, y: Float[Array, "*y"], u: Array | None
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        state: Any,
+        y: Float[Array, "*y"],
+        u: Array | None,
+        past: Past | None = None,
     ) -> tuple[Any, Info]:
         """Take in one observation (NaN where missing) and this step's inputs."""
 

@@ -17,7 +17,7 @@ from numpyro.distributions import Distribution
 
 from epf.dependence import depends_on, is_affine
 from epf.errors import SettingError, UnsupportedModelError
-from epf.filters.base import Filter, Info
+from epf.filters.base import Filter, Info, Past
 from epf.keys import lanes, root_key
 from epf.laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density
 from epf.model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
@@ -68,7 +68,13 @@ class Kalman(Filter):
         return Gaussian(jnp.concatenate([start_mean(free_mean), free_mean]), covariance)
 
     def step(
-        self, key: PRNGKeyArray, model: StateSpaceModel, state: Gaussian, y: Float[Array, "*y"], u: Array | None
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        state: Gaussian,
+        y: Float[Array, "*y"],
+        u: Array | None,
+        past: Past | None = None,
     ) -> tuple[Gaussian, Info]:
         split = _Split.of(model)
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.check import is_whole, plain
 from epf.errors import SettingError
-from epf.filters.base import Filter, Info
+from epf.filters.base import Filter, Info, Past
 from epf.keys import lanes
 from epf.laws import draw
 from epf.model import StateSpaceModel, advance, initial_law, parameters, transition_law
@@ -56,6 +56,54 @@ class Piece(NamedTuple):
 def over_particles(function: Callable[..., Any]) -> Callable[..., Any]:
     """Run a function of one particle for all of them."""
     return jax.vmap(function, in_axes=-1, out_axes=-1)
+
+
+def start(
+    key: PRNGKeyArray, model: StateSpaceModel, theta: Float[Array, "p particles"]
+) -> Float[Array, "*state particles"]:
+    """x_0 of every particle, given its parameters."""
+    params = parameters(model)
+
+    def one(key: PRNGKeyArray, theta: Float[Array, " p"]) -> Float[Array, "*state"]:
+        return draw(initial_law(model, params.named(theta)), key)
+
+    return over_particles(one)(lanes(key, theta.shape[1]), theta)
+
+
+def propose(
+    key: PRNGKeyArray,
+    model: StateSpaceModel,
+    proposal: Proposal,
+    theta: Float[Array, "p particles"],
+    x_prev: Float[Array, "*state particles"],
+    y: Float[Array, "*y"],
+    u: Array | None,
+) -> tuple[Array, Array, Float[Array, " particles"]]:
+    """The new part of every particle's state, the state, and the logarithm of its weight."""
+    params = parameters(model)
+
+    def one(key: PRNGKeyArray, x_prev: Array, theta: Array) -> tuple[Array, Array, Array]:
+        new, log_weight = proposal.propose(key, model, params.named(theta), x_prev, y, u)
+        return new, advance(model, x_prev, new), log_weight
+
+    return over_particles(one)(lanes(key, theta.shape[1]), x_prev, theta)
+
+
+def move_unseen(
+    key: PRNGKeyArray,
+    model: StateSpaceModel,
+    theta: Float[Array, "p particles"],
+    x_prev: Float[Array, "*state particles"],
+    u: Array | None,
+) -> tuple[Array, Array]:
+    """The same where nothing was observed."""
+    params = parameters(model)
+
+    def one(key: PRNGKeyArray, x_prev: Array, theta: Array) -> tuple[Array, Array]:
+        new = draw(transition_law(model, params.named(theta), x_prev, u), key)
+        return new, advance(model, x_prev, new)
+
+    return over_particles(one)(lanes(key, theta.shape[1]), x_prev, theta)
 
 
 class ParticleFilter(Filter):
@@ -111,47 +159,38 @@ class ParticleFilter(Filter):
         k_theta, k_x = jax.random.split(key)
         theta = over_particles(params.sample)(lanes(k_theta, self.particles))
 
-        def start(key: PRNGKeyArray, theta: Float[Array, " p"]) -> Float[Array, "*state"]:
-            return draw(initial_law(model, params.named(theta)), key)
-
-        x_0 = over_particles(start)(lanes(k_x, self.particles), theta)
+        x_0 = start(k_x, model, theta)
         log_weights = uniform(self.particles)
         ess = jnp.asarray(self.particles, float)
         return Cloud(x_0, theta, *self.begin(model, x_0, u), log_weights, jnp.exp(log_weights), ess)
 
     def step(
-        self, key: PRNGKeyArray, model: StateSpaceModel, state: Cloud, y: Float[Array, "*y"], u: Array | None
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        state: Cloud,
+        y: Float[Array, "*y"],
+        u: Array | None,
+        past: Past | None = None,
     ) -> tuple[Cloud, Info]:
-        params = parameters(model)
         k_resample, k_learn, k_move = jax.random.split(key, 3)
         (x_prev, theta, statistic), log_weights, resampled = self.resampling.apply(
             k_resample, (state.x, state.theta, state.statistic), state.log_weights, state.weights, state.ess
         )
         learned = self.learn(k_learn, model, state.common, theta, statistic, log_weights)
-        known = _finite(learned)
+        known = finite(learned)
         theta = jnp.where(known, learned, theta)
 
-        def move(key: PRNGKeyArray, x_prev: Array, theta: Array) -> tuple[Array, Array, Array]:
-            new, log_weight = self.proposal.propose(key, model, params.named(theta), x_prev, y, u)
-            return new, advance(model, x_prev, new), log_weight
-
-        def move_unseen(key: PRNGKeyArray, x_prev: Array, theta: Array) -> tuple[Array, Array]:
-            new = draw(transition_law(model, params.named(theta), x_prev, u), key)
-            return new, advance(model, x_prev, new)
-
-        keys = lanes(k_move, self.particles)
-        new, x, increments = over_particles(move)(keys, x_prev, theta)
-        increments = jnp.where(known & _finite(new) & _finite(x), increments, jnp.nan)
+        new, x, increments = propose(k_move, model, self.proposal, theta, x_prev, y, u)
+        increments = jnp.where(known & finite(new) & finite(x), increments, jnp.nan)
         weighed = weigh(log_weights, increments)
         lost = jnp.isnan(increments) | (increments == jnp.inf) | (log_weights == -jnp.inf)
         # An observation that no particle can explain is set aside: all move as if it were missing.
-        new, x = jax.lax.cond(
-            weighed.collapsed, lambda: over_particles(move_unseen)(keys, x_prev, theta), lambda: (new, x)
-        )
+        new, x = jax.lax.cond(weighed.collapsed, lambda: move_unseen(k_move, model, theta, x_prev, u), lambda: (new, x))
         y = jnp.where(weighed.collapsed, jnp.nan, y)
         # A particle that is no longer a number stays where it was, with weight zero, so that it cannot spoil a sum.
-        sound = known & _finite(new) & _finite(x)
-        x = jnp.where(sound, x, jnp.where(_finite(x_prev), x_prev, 0.0))
+        sound = known & finite(new) & finite(x)
+        x = jnp.where(sound, x, jnp.where(finite(x_prev), x_prev, 0.0))
         piece = Piece(x_prev, jnp.where(sound, new, 0.0), x, y, u)
         absorbed, common, residual = self.absorb(model, state.common, theta, statistic, weighed.weights, piece)
         statistic = jax.lax.cond(
@@ -181,5 +220,6 @@ class ParticleFilter(Filter):
         }
 
 
-def _finite(values: Float[Array, "*shape particles"]) -> Array:
+def finite(values: Float[Array, "*shape particles"]) -> Bool[Array, " particles"]:
+    """Which particles are numbers throughout."""
     return jnp.all(jnp.isfinite(values), axis=tuple(range(values.ndim - 1)))

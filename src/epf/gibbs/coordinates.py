@@ -25,10 +25,14 @@ _REACHES = np.concatenate([np.linspace(0.0, 8.0, 65), np.geomspace(8.5, 4000.0, 
 
 
 class Coordinates(eqx.Module):
-    """theta of a model as a vector z on the real line or on intervals; `plain` leaves every parameter as it is."""
+    """theta of a model as a vector z on the real line or on intervals.
+
+    `plain` leaves every parameter as it is, `unbounded` maps intervals to the whole line as well.
+    """
 
     parameters: Parameters
     plain: bool = eqx.field(static=True, default=False)
+    unbounded: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         params = self.parameters
@@ -110,7 +114,8 @@ class Coordinates(eqx.Module):
 
     def _is_mapped(self, prior: Distribution) -> bool:
         base = _base(prior)
-        return not self.plain and _interval(prior) is None and not isinstance(base, type(constraints.real))
+        bounded = _interval(prior) is not None and not self.unbounded
+        return not self.plain and not bounded and not isinstance(base, type(constraints.real))
 
     def _map(self, prior: Distribution, value: Array) -> Array:
         return biject_to(prior.support)(value) if self._is_mapped(prior) else value

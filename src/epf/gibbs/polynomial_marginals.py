@@ -35,14 +35,14 @@ class PolynomialMarginals(Marginals):
         left, t, gap = self._cell(at)
         f0, f1 = self._pick(self.density, left), self._pick(self.density, left + 1)
         F0, F1 = self._pick(self.below, left), self._pick(self.below, left + 1)
-        inside = _hermite(t, F0, gap * f0, F1, gap * f1)
+        inside = hermite(t, F0, gap * f0, F1, gap * f1)
         return jnp.where(at <= -1.0, 0.0, jnp.where(at >= 1.0, 1.0, jnp.clip(inside, 0.0, 1.0)))
 
     def pdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
         at = self._cube(points)
         left, t, _ = self._cell(at)
         before, f0, f1, after = (self._pick(self.density, left + i) for i in (-1, 0, 1, 2))
-        inside = jnp.maximum(_hermite(t, f0, 0.5 * (f1 - before), f1, 0.5 * (after - f0)), 0.0)
+        inside = jnp.maximum(hermite(t, f0, 0.5 * (f1 - before), f1, 0.5 * (after - f0)), 0.0)
         z = jnp.clip(self._point(points), self.low, self.high)
         slope = jnp.abs(self.coordinates.slopes(z)) * 0.5 * (self.high - self.low)
         return jnp.where(jnp.abs(at) <= 1.0, inside / slope, 0.0)
@@ -67,7 +67,7 @@ class PolynomialMarginals(Marginals):
         return jnp.take_along_axis(rows, at[:, None], axis=1)[:, 0]
 
 
-def _hermite(t: Array, f0: Array, slope0: Array, f1: Array, slope1: Array) -> Array:
+def hermite(t: Array, f0: Array, slope0: Array, f1: Array, slope1: Array) -> Array:
     """The cubic with these values and slopes at t = 0 and t = 1."""
     rise = f1 - f0
     return f0 + t * (slope0 + t * (3.0 * rise - 2.0 * slope0 - slope1 + t * (slope0 + slope1 - 2.0 * rise)))

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.check import check_inputs, check_model, check_observations, is_number, is_whole, plain
 from epf.compensated import Compensated
 from epf.errors import ModelError, SettingError, UnsupportedModelError
-from epf.filters.base import Filter, Info
+from epf.filters.base import Filter, Info, Past
 from epf.keys import root_key
 from epf.laws import is_gaussian
 from epf.model import StateSpaceModel, initial_law, parameters, transition_law
@@ -99,7 +99,13 @@ class PointMass(Filter):
         return PointMasses(axes, Compensated.zero(log_mass.shape).add(log_mass), x, log_mass_x, jnp.zeros(()))
 
     def step(
-        self, key: PRNGKeyArray, model: StateSpaceModel, state: PointMasses, y: Float[Array, "*y"], u: Array | None
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        state: PointMasses,
+        y: Float[Array, "*y"],
+        u: Array | None,
+        past: Past | None = None,
     ) -> tuple[PointMasses, Info]:
         params, of_state = parameters(model), self._state_filter(model)
         theta, _ = product(state.axes)

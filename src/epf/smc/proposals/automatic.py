@@ -15,7 +15,13 @@ from epf.smc.proposals.optimal import Optimal, is_linear_gaussian
 
 
 class Automatic(Proposal):
-    """Whatever fits the model: optimal, linearised, defensive or bootstrap. `epf.choose_proposal(model)` tells which."""
+    """Whatever fits the model: optimal, linearised, defensive or bootstrap. `epf.choose_proposal(model)` tells which.
+
+    `even` gives both parts of a defensive mixture half of the draws: which of them a particle comes from then depends on
+    the random numbers alone, and not on the parameters.
+    """
+
+    even: bool = False
 
     def propose(
         self,
@@ -26,13 +32,15 @@ class Automatic(Proposal):
         y: Float[Array, "*y"],
         u: Float[Array, " inputs"] | None,
     ) -> Proposed:
-        return _choose(model, p, x_prev, u).propose(key, model, p, x_prev, y, u)
+        return _choose(model, p, x_prev, u, self.even).propose(key, model, p, x_prev, y, u)
 
     def describe(self) -> str:
         return "automatic"
 
 
-def choose_proposal(model: StateSpaceModel, inputs: Float[Array, " inputs"] | None = None) -> Proposal:
+def choose_proposal(
+    model: StateSpaceModel, inputs: Float[Array, " inputs"] | None = None, even: bool = False
+) -> Proposal:
     """The proposal that `Automatic` uses for a model; `inputs` is one row of them, for a model that has any."""
     params = parameters(model)
     chosen: list[Proposal] = []
@@ -40,17 +48,19 @@ def choose_proposal(model: StateSpaceModel, inputs: Float[Array, " inputs"] | No
     def trace(theta: Array) -> None:
         p = params.named(theta)
         x = jnp.zeros(initial_law(model, p).event_shape)
-        chosen.append(_choose(model, p, x, inputs))
+        chosen.append(_choose(model, p, x, inputs, even))
 
     jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
     return chosen[-1]
 
 
-def _choose(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None) -> Proposal:
+def _choose(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, even: bool) -> Proposal:
     transition = transition_law(model, p, x_prev, u)
     linear_gaussian = is_linear_gaussian(model, p, x_prev, u)
     if is_gaussian(transition):
         return Optimal() if linear_gaussian else Linearised()
     everywhere = support(transition) in (constraints.real, constraints.real_vector)
     everywhere = everywhere or getattr(support(transition), "base_constraint", None) is constraints.real
-    return Defensive() if linear_gaussian and everywhere else Bootstrap()
+    if linear_gaussian and everywhere:
+        return Defensive(0.5) if even else Defensive()
+    return Bootstrap()

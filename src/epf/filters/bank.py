@@ -1,0 +1,118 @@
+"""Particle filters side by side, one at each of a few values of theta, all moved by the same random numbers.
+
+Particle i of one filter and particle i of the next get the same noise. They are put in an order in which neighbours are
+alike before they are resampled, all filters at the same time and with the same uniform; so the estimates of
+log p(y | theta) are a nearly smooth function of theta, whose common noise is no matter to a posterior.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from epf.filters.particle import finite, move_unseen, propose, start
+from epf.model import StateSpaceModel
+from epf.smc.order import order
+from epf.smc.proposals.base import Proposal
+from epf.smc.resampling import Resampling
+from epf.smc.weights import uniform, weigh
+from epf.weighted import mean_and_sd
+
+
+class Bank(eqx.Module):
+    """The clouds of all filters."""
+
+    x: Float[Array, "nodes *state particles"]
+    log_weights: Float[Array, "nodes particles"]
+    weights: Float[Array, "nodes particles"]
+    ess: Float[Array, " nodes"]
+
+    def at(self, nodes: Int[Array, " chosen"]) -> "Bank":
+        """The filters with these numbers."""
+        return jax.tree.map(lambda leaf: leaf[nodes], self)
+
+    def state_moments(self) -> tuple[Float[Array, "nodes *state"], Float[Array, "nodes *state"]]:
+        """Mean and standard deviation of the state in every filter."""
+        return jax.vmap(mean_and_sd)(self.x, self.weights)
+
+
+class Seen(eqx.Module):
+    """What a bank made of one observation."""
+
+    log_likelihood: Float[Array, " nodes"]
+    """log p(y_t | y_1:t-1, theta) of each filter; one that could not explain y has the least of the others'."""
+    collapsed: Bool[Array, " nodes"]
+    invalid: Int[Array, " nodes"]
+    lost: Bool[Array, " nodes"]
+    resampled: Bool[Array, ""]
+
+
+class Filters(eqx.Module):
+    """How the filters of a bank work: all alike."""
+
+    particles: int
+    proposal: Proposal
+    resampling: Resampling
+
+    def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> Bank:
+        """Filters before the first observation."""
+        x = jax.vmap(lambda theta: start(key, model, _spread(theta, self.particles)))(thetas)
+        log_weights = jnp.broadcast_to(uniform(self.particles), (thetas.shape[0], self.particles))
+        ess = jnp.full(thetas.shape[0], float(self.particles))
+        return Bank(x, log_weights, jnp.exp(log_weights), ess)
+
+    def step(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        thetas: Float[Array, "nodes p"],
+        bank: Bank,
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> tuple[Bank, Seen]:
+        """All filters take in one observation."""
+        k_resample, k_move = jax.random.split(key)
+        particles = self.particles
+
+        def resample(x: Array, weights: Array) -> Array:
+            sorted_ = order(x, weights)
+            return x[..., sorted_[self.resampling.ancestors(k_resample, weights[sorted_])]]
+
+        # All or none: one that were resampled alone would part from its neighbours.
+        due = (jnp.min(bank.ess) < self.resampling.threshold * particles) | (self.resampling.threshold >= 1.0)
+        x_prev, log_weights = jax.lax.cond(
+            due,
+            lambda: (
+                jax.vmap(resample)(bank.x, bank.weights),
+                jnp.broadcast_to(uniform(particles), bank.weights.shape),
+            ),
+            lambda: (bank.x, bank.log_weights),
+        )
+
+        def move(theta: Array, x_prev: Array) -> tuple[Array, Array]:
+            new, x, increments = propose(k_move, model, self.proposal, _spread(theta, particles), x_prev, y, u)
+            sound = finite(new) & finite(x)
+            x = jnp.where(sound, x, jnp.where(finite(x_prev), x_prev, 0.0))
+            return x, jnp.where(sound, increments, jnp.nan)
+
+        def unseen(theta: Array, x_prev: Array) -> Array:
+            _, x = move_unseen(k_move, model, _spread(theta, particles), x_prev, u)
+            return jnp.where(finite(x), x, jnp.where(finite(x_prev), x_prev, 0.0))
+
+        x, increments = jax.vmap(move)(thetas, x_prev)
+        weighed = jax.vmap(weigh)(log_weights, increments)
+        collapsed = weighed.collapsed
+        x = jax.lax.cond(
+            jnp.any(collapsed),
+            lambda: jnp.where(collapsed.reshape(-1, *(1 for _ in x.shape[1:])), jax.vmap(unseen)(thetas, x_prev), x),
+            lambda: x,
+        )
+        least = jnp.min(jnp.where(collapsed, jnp.inf, weighed.log_evidence))
+        found = jnp.where(collapsed, jnp.where(jnp.isfinite(least), least, 0.0), weighed.log_evidence)
+        lost = jnp.all(jnp.isnan(increments) | (increments == jnp.inf) | (log_weights == -jnp.inf), axis=1)
+        seen = Seen(found, collapsed, weighed.invalid, lost, due)
+        return Bank(x, weighed.log_weights, weighed.weights, weighed.ess), seen
+
+
+def _spread(theta: Float[Array, " p"], particles: int) -> Float[Array, "p particles"]:
+    return jnp.broadcast_to(theta[:, None], (theta.shape[0], particles))

@@ -1,0 +1,171 @@
+"""The marginal extended parameter filter: a polynomial through log p(y_1:t | theta), with no path statistic at all.
+
+The EPF's statistics ride on the particles' paths, and resampling makes paths coalesce. Here a particle filter runs at each
+of a few values of theta (`bank.py`), and the sum of each one's log-likelihood increments is the value there of a
+polynomial. Nothing is remembered of a path, so nothing degenerates, and the posterior is prior x exp(polynomial). One to
+three parameters have a grid of nodes (`tensor_nodes.py`), more have scattered ones (`scattered_nodes.py`).
+
+What is approximate. The log of an unbiased estimate is low by half its variance, which grows like t / particles and differs
+from theta to theta: the mean is off by about sqrt(t) / particles posterior sds times a constant of the model. The
+polynomial has the order of its nodes, which shows early, while the posterior is no Gaussian. The evidence is approximate
+for both reasons.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from epf.check import is_number, is_whole, plain
+from epf.errors import SettingError, UnsupportedModelError
+from epf.filters.bank import Filters
+from epf.filters.base import Filter, Info, Past
+from epf.filters.scattered_nodes import ScatteredNodes
+from epf.filters.tensor_nodes import TensorNodes
+from epf.gibbs.coordinates import Coordinates
+from epf.model import StateSpaceModel, parameters
+from epf.posterior import Posterior
+from epf.smc.proposals.automatic import Automatic, choose_proposal
+from epf.smc.proposals.base import Proposal
+from epf.smc.resampling import Resampling, Systematic
+
+_NODES = {1: 11, 2: 13, 3: 7}
+_SCATTERED = 256
+_LEAST = 5
+
+
+def _plain_nodes(nodes: Any) -> Any:
+    return tuple(plain(count) for count in nodes) if isinstance(nodes, tuple | list) else plain(nodes)
+
+
+class MarginalEPF(Filter):
+    """Learns the parameters from filters at a few values of theta, `particles` in each; nothing degenerates.
+
+    `nodes` is their number along each parameter (one for all, or one for each), and for more than three parameters their
+    number in all. They follow the posterior by `renoding`: "replay" runs filters at new nodes from the first observation,
+    `catch_up` old ones for each new one (the observations are kept); "forgetting" runs them beside the old ones for
+    `overlap` steps before they take over (nothing is kept). A `discount` below 1 forgets the past at that rate a step, for
+    parameters that drift slowly; the nodes then stay.
+    """
+
+    particles: int = eqx.field(default=200, converter=plain)
+    nodes: int | tuple[int, ...] | None = eqx.field(default=None, converter=_plain_nodes)
+    renoding: str = eqx.field(default="replay", converter=plain)
+    proposal: Proposal = Automatic(even=True)
+    resampling: Resampling = Systematic()
+    overlap: int = eqx.field(default=20, converter=plain)
+    catch_up: int = eqx.field(default=8, converter=plain)
+    discount: float = eqx.field(default=1.0, converter=plain)
+
+    def __check_init__(self) -> None:
+        if not is_whole(self.particles) or self.particles < 2:
+            raise SettingError(
+                f"MarginalEPF(particles={self.particles!r}): particles in each filter, a whole number, 2 or more."
+            )
+        counts = self.nodes if isinstance(self.nodes, tuple) else (self.nodes,)
+        if self.nodes is not None and not (counts and all(is_whole(n) and n >= _LEAST for n in counts)):
+            raise SettingError(
+                f"MarginalEPF(nodes={self.nodes!r}): nodes along each parameter, a whole number of {_LEAST} or more, or one "
+                "such number for each parameter."
+            )
+        if self.renoding not in ("replay", "forgetting"):
+            raise SettingError(f"MarginalEPF(renoding={self.renoding!r}): it must be 'replay' or 'forgetting'.")
+        if not isinstance(self.proposal, Proposal):
+            raise SettingError(
+                f"MarginalEPF(proposal={self.proposal!r}): it must be a proposal such as epf.Bootstrap() or "
+                "epf.Guided(law)."
+            )
+        if not isinstance(self.resampling, Resampling):
+            raise SettingError(
+                f"MarginalEPF(resampling={self.resampling!r}): it must be a scheme such as epf.Systematic(threshold=0.5)."
+            )
+        if not is_whole(self.overlap) or self.overlap < 1:
+            raise SettingError(f"MarginalEPF(overlap={self.overlap!r}): steps side by side, a whole number, 1 or more.")
+        if not is_whole(self.catch_up) or self.catch_up < 2:
+            raise SettingError(
+                f"MarginalEPF(catch_up={self.catch_up!r}): old observations a step, a whole number, 2 or more."
+            )
+        if not is_number(self.discount) or not 0.0 < self.discount <= 1.0:
+            raise SettingError(
+                f"MarginalEPF(discount={self.discount!r}): it must lie above 0 and at most be 1 (nothing is forgotten)."
+            )
+
+    @property
+    def replays(self) -> int:
+        return self.catch_up if self.renoding == "replay" and self.discount >= 1.0 else 0
+
+    @property
+    def residuals_add_up(self) -> bool:
+        return False
+
+    def next_past(self, state: Any) -> Int[Array, ""]:
+        return jnp.maximum(state.run, 0)
+
+    def scheme(self, model: StateSpaceModel) -> TensorNodes | ScatteredNodes:
+        """How this model's parameters are covered."""
+        p = parameters(model).size
+        filters = Filters(self.particles, self.proposal, self.resampling)
+        if p == 0:
+            raise UnsupportedModelError("MarginalEPF learns parameters, and this model has none unknown: use epf.SIR.")
+        if p <= 3:
+            counts = self.nodes if isinstance(self.nodes, tuple) else (self.nodes or _NODES[p],) * p
+            if len(counts) != p:
+                raise SettingError(
+                    f"MarginalEPF(nodes={self.nodes!r}) has {len(counts)} numbers, and the model has {p} unknown "
+                    "parameters: give one number for each, or one for all."
+                )
+            return TensorNodes(counts, filters, self.overlap, self.replays, self.discount)
+        if isinstance(self.nodes, tuple):
+            raise SettingError(
+                f"MarginalEPF(nodes={self.nodes!r}): for {p} parameters the nodes are scattered, so give one number: "
+                "how many in all."
+            )
+        if not self.replays:
+            raise UnsupportedModelError(
+                f"MarginalEPF needs renoding='replay' and discount=1 for more than three parameters, and there are {p}: use "
+                "these, or epf.EPF."
+            )
+        return ScatteredNodes(self.nodes or _SCATTERED, filters, self.catch_up)
+
+    def check(self, model: StateSpaceModel, u: Array | None) -> None:
+        self.scheme(model)
+        Coordinates(parameters(model))
+
+    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Any:
+        return self.scheme(model).init(key, model)
+
+    def step(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        state: Any,
+        y: Float[Array, "*y"],
+        u: Array | None,
+        past: Past | None = None,
+    ) -> tuple[Any, Info]:
+        if self.replays and past is None:
+            raise SettingError(
+                "MarginalEPF(renoding='replay') goes through old observations again: run it with epf.fit or epf.Stream, "
+                "give step() the `past`, or choose renoding='forgetting'."
+            )
+        return self.scheme(model).step(key, model, state, y, u, past)
+
+    def posterior(self, model: StateSpaceModel, state: Any) -> Posterior:
+        return self.scheme(model).posterior(model, state)
+
+    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
+        proposal = self.proposal
+        if isinstance(proposal, Automatic):
+            proposal = choose_proposal(model, u, proposal.even)
+        scheme = self.scheme(model)
+        counts = scheme.counts if isinstance(scheme, TensorNodes) else (scheme.nodes,)
+        how = {True: f"replay, {self.catch_up} old observations a step", False: f"forgetting, {self.overlap} steps"}
+        return {
+            "method": "MarginalEPF",
+            "nodes": " x ".join(map(str, counts)) + ("" if isinstance(scheme, TensorNodes) else ", scattered"),
+            "particles": f"{self.particles} a node, {self.particles * int(np.prod(counts))} in all",
+            "proposal": proposal.describe(),
+            "re-noding": how[self.replays > 0] if self.discount >= 1.0 else "none (discount)",
+        }

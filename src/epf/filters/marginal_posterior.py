@@ -1,0 +1,110 @@
+"""The posterior of the marginal filter: prior x exp(polynomial), on a fine grid of the cube."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.draw.automatic import default_sampler
+from epf.draw.quadrature import grid, weights
+from epf.draw.slice import Slice
+from epf.filters.bank import Bank
+from epf.gibbs.box_posterior import BoxPosterior
+from epf.gibbs.frame import Frame
+from epf.gibbs.polynomial_marginals import hermite
+from epf.parameters import Parameters
+from epf.polynomial import nodal
+
+POINTS = {1: 129, 2: 65, 3: 33}
+
+
+def fine_grid(p: int) -> Float[Array, "points p"]:
+    """The uniform grid of the cube."""
+    axes = np.meshgrid(*([grid(POINTS[p])] * p), indexing="ij")
+    return jnp.asarray(np.stack([axis.ravel() for axis in axes], axis=1), float)
+
+
+def log_density_in_z(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "..."]:
+    """prior x exp(polynomial) in coordinates z, on the fine grid; not normalised."""
+    p = values.ndim
+    total = nodal.on_uniform_grid(values, POINTS[p])
+    total = total + frame.log_prior(fine_grid(p)).reshape(total.shape)
+    return jnp.where(total < jnp.inf, total, -jnp.inf)  # a comparison with NaN is false
+
+
+def log_masses(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The logarithms of the masses that the points of the fine grid stand for: their sum is the evidence."""
+    p = values.ndim
+    weight = jnp.log(jnp.asarray(weights(POINTS[p]), float))
+    total = log_density_in_z(frame, values) + frame.log_stretch(fine_grid(p)).reshape([POINTS[p]] * p)
+    for axis in range(p):
+        total = total + weight.reshape([-1 if i == axis else 1 for i in range(p)])
+    return total
+
+
+class MarginalPosterior(BoxPosterior):
+    """p(theta | y_1:t) on a frame, and the filters' states at its nodes."""
+
+    parameters: Parameters
+    frame: Frame
+    values: Float[Array, "..."]
+    bank: Bank
+
+    def box(self) -> Frame:
+        return self.frame
+
+    def mass(self) -> Float[Array, "..."]:
+        """The probability that each point of the fine grid stands for."""
+        return jax.nn.softmax(log_masses(self.frame, self.values), axis=None)
+
+    def densities(self) -> Float[Array, "p points"]:
+        mass, p = self.mass(), self.values.ndim
+        rows = [jnp.sum(mass, axis=tuple(j for j in range(p) if j != i)) for i in range(p)]
+        return jnp.stack(rows) / jnp.asarray(weights(POINTS[p]), mass.dtype)
+
+    def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
+        """On the cube a cubic through the fine grid; what its slope makes of it is the density of theta."""
+        density = self.densities()[index]
+        coordinates, place = self.frame.coordinates, self.frame.place
+        middle = coordinates.theta(place.point(jnp.zeros(self.values.ndim)))
+
+        def one(value: Float[Array, ""]) -> Float[Array, ""]:
+            z = coordinates.point(middle.at[index].set(value))
+            z = jnp.where(jnp.isnan(z), -jnp.inf, z)
+            inside = (z[index] >= place.low[index]) & (z[index] <= place.high[index])
+            cube = place.cube(jnp.clip(z, place.low, place.high))
+            slope = jax.jvp(lambda u: self.frame.theta(u[None])[0], (cube,), (jnp.ones_like(cube),))[1][index]
+            return jnp.where(inside, _cubic(density, cube[index]) / slope, 0.0)
+
+        return jax.vmap(one)(grid)
+
+    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
+        """A point of the fine grid by its mass, then moves that leave the density on the cube invariant."""
+        p = self.values.ndim
+        k_point, k_move = jax.random.split(key)
+        chosen = jax.random.categorical(k_point, jnp.log(self.mass()).ravel(), shape=(count,))
+
+        def log_density(cube: Float[Array, "points p"]) -> Float[Array, " points"]:
+            return nodal.at(self.values, cube) + self.frame.log_prior(cube) + self.frame.log_stretch(cube)
+
+        sampler = default_sampler(p) if p < 3 else Slice(2)
+        start, keys = fine_grid(p)[chosen], jax.random.split(k_move, count)
+        return self.frame.theta(jax.lax.map(lambda at: sampler.draw(at[0], log_density, at[1]), (keys, start)))
+
+    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
+        """The moments of x given theta are interpolated between the nodes, and integrated over theta."""
+        share = nodal.from_uniform_grid(self.mass(), self.values.shape).ravel()
+        mean, sd = self.bank.state_moments()
+        whole = jnp.tensordot(share, mean, axes=1)
+        spread = jnp.tensordot(share, sd**2 + (mean - whole) ** 2, axes=1)
+        return whole, jnp.sqrt(jnp.maximum(spread, 0.0))
+
+
+def _cubic(values: Float[Array, " points"], u: Float[Array, ""]) -> Float[Array, ""]:
+    """Between points of the uniform grid: a cubic with the slopes of its neighbours, never negative."""
+    cells = values.shape[0] - 1
+    place = 0.5 * (u + 1.0) * cells
+    left = jnp.clip(jnp.floor(place).astype(int), 0, cells - 1)
+    t = place - left
+    before, f0, f1, after = (values[jnp.clip(left + i, 0, cells)] for i in (-1, 0, 1, 2))
+    return jnp.maximum(hermite(t, f0, 0.5 * (f1 - before), f1, 0.5 * (after - f0)), 0.0)

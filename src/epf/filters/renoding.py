@@ -1,0 +1,107 @@
+"""Where the nodes of the marginal filter should be: a frame about the posterior that is there now."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from epf.draw.quadrature import grid
+from epf.filters.marginal_posterior import POINTS, log_density_in_z
+from epf.gibbs.frame import Frame, Place
+from epf.polynomial import nodal
+from epf.polynomial.nodes import gauss
+
+_DROP = 25.0  # nats below the peak at which a frame ends
+_CORE = 2.0  # nats below the peak that the frame's width reaches: two standard deviations of a Gaussian
+_WORTH = 0.6
+_NEAR = 10.0  # nats below the peak: an edge of the frame that is no further down is in the way
+
+
+def posterior_profiles(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "p points"]:
+    """The largest log-density (in z) over all other parameters, along each one; from the polynomial."""
+    return _profiles(log_density_in_z(frame, values))
+
+
+def nodal_profiles(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "p points"]:
+    """The same from the values at the nodes alone, straight lines between them: where no polynomial can be trusted."""
+    p, points = values.ndim, grid(POINTS[values.ndim])
+    at_nodes = frame.log_prior(jnp.asarray(nodal.nodes(values.shape), float)).reshape(values.shape) + values
+    rows = []
+    for i, count in enumerate(values.shape):
+        profile = jnp.max(at_nodes, axis=tuple(j for j in range(p) if j != i))
+        rows.append(jnp.interp(jnp.asarray(points, float), jnp.asarray(gauss(count), float), profile))
+    return jnp.stack(rows)
+
+
+def _profiles(density: Float[Array, "..."]) -> Float[Array, "p points"]:
+    p = density.ndim
+    return jnp.stack([jnp.max(density, axis=tuple(j for j in range(p) if j != i)) for i in range(p)])
+
+
+def wanted(
+    place: Place, profiles: Float[Array, "p points"], margin: int, widest: Place, prior: Place | None = None
+) -> tuple[Place, Bool[Array, ""], Bool[Array, ""]]:
+    """The frame for a posterior with these profiles, whether it is worth a move, and whether an edge is in the way.
+
+    `margin` cells of the grid are added at each end; no end lies outside of `widest`. An edge that is that of the `prior` is
+    in nobody's way.
+    """
+    p, points = profiles.shape
+    line = jnp.asarray(grid(points), float)
+    z = place.point(jnp.broadcast_to(line[:, None], (points, p))).T
+    top = jnp.max(profiles, axis=1, keepdims=True)
+    first, last = _span(profiles > top - _DROP, margin)
+    core_first, core_last = _span(profiles > top - _CORE, 0)
+    low, high = _pick(z, first), _pick(z, last)
+    # Half a cell more to each side: a peak narrower than a cell has a core of one point.
+    core_low, core_high = _between(z, core_first - 0.5), _between(z, core_last + 0.5)
+    centre, width = 0.5 * (core_low + core_high), 0.5 * (core_high - core_low)
+    # An end where the posterior still is may move outward, if there is room.
+    end = widest if prior is None else prior
+    left_edge = (profiles[:, 0] > top[:, 0] - _NEAR) & (place.low > end.low)
+    right_edge = (profiles[:, -1] > top[:, 0] - _NEAR) & (place.high < end.high)
+    reach = place.high - place.low
+    low = jnp.maximum(jnp.where(left_edge, place.low - reach, low), widest.low)
+    high = jnp.minimum(jnp.where(right_edge, place.high + reach, high), widest.high)
+    found = Place(centre, width, low, high)
+    first_s, last_s = found.ends
+    share = (core_last - core_first + 1.0) / (points - 1)
+    ideal = 2.0 * jnp.arcsinh(1.0) / (last_s - first_s)
+    blocked = jnp.any(left_edge | right_edge)
+    return found, jnp.any(share < _WORTH * ideal), blocked
+
+
+def _span(inside: Bool[Array, "p points"], margin: int) -> tuple[Array, Array]:
+    points = inside.shape[1]
+    first, last = jnp.argmax(inside, axis=1), points - 1 - jnp.argmax(inside[:, ::-1], axis=1)
+    return jnp.maximum(first - margin, 0), jnp.minimum(last + margin, points - 1)
+
+
+def _pick(z: Float[Array, "p points"], at: Array) -> Float[Array, " p"]:
+    return jnp.take_along_axis(z, at[:, None], axis=1)[:, 0]
+
+
+def _between(z: Float[Array, "p points"], at: Float[Array, " p"]) -> Float[Array, " p"]:
+    """z at a place between two grid points."""
+    index = jnp.arange(z.shape[1], dtype=z.dtype)
+    return jax.vmap(lambda row, at: jnp.interp(at, index, row))(z, at)
+
+
+def roughness(
+    frame: Frame, values: Float[Array, "..."], part: Float[Array, "..."], smooth: float
+) -> Float[Array, ""]:
+    """The standard deviation, in nats under the posterior, of what `part` has in degrees above a share `smooth` of all.
+
+    Where the frame fits and the filters stay together it is next to nothing: what is there is noise, or a function that
+    the nodes do not resolve.
+    """
+    rough = part - nodal.smoothed(part, tuple(int(smooth * (count - 1)) for count in part.shape))
+    share = jax.nn.softmax(log_density_in_z(frame, values), axis=None)
+    gap = nodal.on_uniform_grid(rough, POINTS[values.ndim])
+    mean = jnp.sum(share * gap)
+    return jnp.sqrt(jnp.sum(share * (gap - mean) ** 2))
+
+
+def cells_a_node(counts: tuple[int, ...]) -> int:
+    """Cells of the fine grid between two nodes, at most."""
+    return int(np.ceil(POINTS[len(counts)] * np.pi / (2.0 * min(counts))))

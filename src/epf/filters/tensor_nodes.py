@@ -1,0 +1,252 @@
+"""Filters on a grid of Gauss nodes, for one to three parameters: the polynomial goes through their log-likelihoods.
+
+When the posterior has become clearly narrower than the nodes' frame (`renoding.py`), a second set of filters is started
+at the nodes of one that fits. By *forgetting*: from the clouds of the nearest old nodes; both sets run side by side until
+the new one has forgotten its start, then it is handed the old polynomial's values at its nodes. By *replay*: from the
+first observation, several old ones for each new one until it has caught up; its polynomial is then all its own, and what
+an earlier frame blurred or cut off is as it should be. An observation so sharp that the nodes do not resolve it, such as a
+Cauchy shock, moves them before it is taken in.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+
+from epf.filters.bank import Bank, Filters, Seen
+from epf.filters.base import Info, Past
+from epf.filters.marginal_posterior import MarginalPosterior, log_masses
+from epf.filters.renoding import cells_a_node, nodal_profiles, posterior_profiles, roughness, wanted
+from epf.gibbs.coordinates import Coordinates
+from epf.gibbs.frame import Frame, Place
+from epf.keys import packed, unpacked
+from epf.model import StateSpaceModel, parameters
+from epf.polynomial import nodal
+
+_TOLERANCE = 0.1  # nats of roughness above which the nodes are moved before an observation is taken in
+_ROUNDS = 3
+_SMOOTH, _RESOLVED = 0.67, 0.85  # shares of the degrees that one observation, and all together, should be made of
+
+
+class NodeSet(eqx.Module):
+    """Filters at the nodes of a frame, and the polynomial's values there, the largest 0."""
+
+    place: Place
+    values: Float[Array, "..."]
+    bank: Bank
+
+
+class Nodes(eqx.Module):
+    """What the marginal filter carries: the filters in use, those to come, and how far these are."""
+
+    old: NodeSet
+    young: NodeSet
+    log_mass: Float[Array, ""]
+    t: Int[Array, ""]
+    run: Int[Array, ""]
+    """Observations that the young filters have taken in; -1 while there are none."""
+    whole: Bool[Array, ""]
+    """Whether the old filters have seen every observation at these very nodes."""
+    seed: UInt32[Array, "3"]
+
+
+class Taken(eqx.Module):
+    """A set of filters after an observation, and what to make of it."""
+
+    nodes: NodeSet
+    seen: Seen
+    increment: Float[Array, "..."]
+    rough: Float[Array, ""]
+    sharper: Place
+    """A frame that would resolve this observation, if `unresolved`."""
+    unresolved: Bool[Array, ""]
+
+
+class TensorNodes(eqx.Module):
+    """The marginal filter on a grid of nodes; `catch_up` is 0 for forgetting."""
+
+    counts: tuple[int, ...] = eqx.field(static=True)
+    filters: Filters
+    overlap: int
+    catch_up: int
+    discount: float
+
+    def init(self, key: PRNGKeyArray, model: StateSpaceModel) -> Nodes:
+        coordinates, seed = Coordinates(parameters(model)), packed(key)
+        nodes = self._fresh(model, coordinates, Place.of_prior(coordinates), seed)
+        mass = _log_mass(Frame(coordinates, nodes.place), nodes.values)
+        return Nodes(nodes, nodes, mass, jnp.asarray(0), jnp.asarray(-1), jnp.asarray(True), seed)
+
+    def step(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        state: Nodes,
+        y: Float[Array, "*y"],
+        u: Array | None,
+        past: Past | None,
+    ) -> tuple[Nodes, Info]:
+        coordinates = Coordinates(parameters(model))
+        taken, relocated = self._sharply(key, model, coordinates, state.old, y, u)
+        frame, values = Frame(coordinates, taken.nodes.place), taken.nodes.values
+        before = state.log_mass
+        if self.discount < 1.0:
+            before = _log_mass(frame, values - taken.increment)
+        elif self._moves:
+            before = jax.lax.cond(relocated, lambda: _log_mass(frame, values - taken.increment), lambda: before)
+        top = jnp.max(values)
+        old = NodeSet(taken.nodes.place, values - top, taken.nodes.bank)
+        mass = _log_mass(frame, old.values)
+        run, whole = jnp.where(relocated, -1, state.run), state.whole & ~relocated
+        after, edge = Nodes(old, state.young, mass, state.t + 1, run, whole, state.seed), jnp.asarray(False)
+        if self._moves:
+            after = self._raise_young(key, model, coordinates, after, y, u, past)
+            after, edge = self._follow(model, coordinates, after)
+        seen = taken.seen
+        info = Info(
+            mass + top - before,
+            jnp.min(old.bank.ess),
+            seen.resampled,
+            jnp.all(seen.collapsed),
+            jnp.max(seen.invalid),
+            jnp.all(seen.lost) | ~jnp.isfinite(mass),
+            roughness(frame, old.values, old.values, _RESOLVED),
+            edge & (self.catch_up == 0),
+        )
+        return after, info
+
+    def posterior(self, model: StateSpaceModel, state: Nodes) -> MarginalPosterior:
+        params = parameters(model)
+        return MarginalPosterior(params, Frame(Coordinates(params), state.old.place), state.old.values, state.old.bank)
+
+    @property
+    def _moves(self) -> bool:
+        """With a discount the posterior may widen again, and the nodes stay where the prior put them."""
+        return self.discount >= 1.0
+
+    def _fresh(
+        self, model: StateSpaceModel, coordinates: Coordinates, place: Place, seed: UInt32[Array, "3"]
+    ) -> NodeSet:
+        """Filters that have seen nothing yet."""
+        thetas = Frame(coordinates, place).theta(_cube(self.counts))
+        return NodeSet(place, jnp.zeros(self.counts), self.filters.start(unpacked(seed), model, thetas))
+
+    def _take_in(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        coordinates: Coordinates,
+        nodes: NodeSet,
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> tuple[NodeSet, Seen, Float[Array, "..."]]:
+        """Every filter takes in an observation; the third is what it adds to the polynomial's values."""
+        thetas = Frame(coordinates, nodes.place).theta(_cube(self.counts))
+        bank, seen = self.filters.step(key, model, thetas, nodes.bank, y, u)
+        increment = jnp.where(jnp.all(seen.collapsed), 0.0, seen.log_likelihood).reshape(self.counts)
+        return NodeSet(nodes.place, self.discount * nodes.values + increment, bank), seen, increment
+
+    def _sharply(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        coordinates: Coordinates,
+        nodes: NodeSet,
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> tuple[Taken, Bool[Array, ""]]:
+        """The same, but at nodes that resolve what the observation says; the second is whether they had to move."""
+
+        def attempt(place: Place | None) -> Taken:
+            start = nodes if place is None else _moved(nodes, place)
+            after, seen, increment = self._take_in(key, model, coordinates, start, y, u)
+            frame = Frame(coordinates, after.place)
+            rough = roughness(frame, after.values, increment, _SMOOTH)
+            profiles = nodal_profiles(frame, after.values)
+            sharper, worth, _ = wanted(after.place, profiles, cells_a_node(self.counts), nodes.place)
+            return Taken(after, seen, increment, rough, sharper, (rough > _TOLERANCE) & worth)
+
+        first = attempt(None)
+        if not self._moves:
+            return first, jnp.asarray(False)
+
+        def again(carry: tuple[Taken, Array]) -> tuple[Taken, Array]:
+            return attempt(carry[0].sharper), carry[1] + 1
+
+        def unresolved(carry: tuple[Taken, Array]) -> Bool[Array, ""]:
+            return carry[0].unresolved & (carry[1] < _ROUNDS)
+
+        taken, rounds = jax.lax.while_loop(unresolved, again, (first, jnp.asarray(0)))
+        return taken, rounds > 0
+
+    def _raise_young(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        coordinates: Coordinates,
+        state: Nodes,
+        y: Float[Array, "*y"],
+        u: Array | None,
+        past: Past | None,
+    ) -> Nodes:
+        """The filters to come take in this observation, or under replay the next of the old ones."""
+
+        def beside() -> tuple[NodeSet, Array]:
+            return self._take_in(key, model, coordinates, state.young, y, u)[0], state.run + 1
+
+        def again() -> tuple[NodeSet, Array]:
+            assert past is not None
+            row = past.row
+
+            def one(i: Array, young: NodeSet) -> NodeSet:
+                number = state.run + i
+                step_key = jax.random.fold_in(unpacked(state.seed), number + 1)
+                nodes, _, _ = self._take_in(step_key, model, coordinates, young, *row(number))
+                return NodeSet(nodes.place, nodes.values - jnp.max(nodes.values), nodes.bank)
+
+            rows = jnp.minimum(state.t - state.run, self.catch_up)
+            return jax.lax.fori_loop(0, rows, one, state.young), state.run + rows
+
+        none = state.run < 0
+        young, run = jax.lax.cond(none, lambda: (state.young, state.run), again if self.catch_up else beside)
+        return eqx.tree_at(lambda s: (s.young, s.run), state, (young, run))
+
+    def _follow(self, model: StateSpaceModel, coordinates: Coordinates, state: Nodes) -> tuple[Nodes, Bool[Array, ""]]:
+        """Begin filters at better nodes, or hand over to those that are ready; and whether an edge is in the way."""
+        old, young, replay = state.old, state.young, self.catch_up > 0
+        # Replay may go wherever the prior does; a polynomial must not be carried to where it never was.
+        widest = Place.of_prior(coordinates) if replay else old.place
+        profiles = posterior_profiles(Frame(coordinates, old.place), old.values)
+        place, worth, edge = wanted(old.place, profiles, 1, widest, Place.of_prior(coordinates))
+        due = worth | edge | ~state.whole if replay else worth
+
+        def begin() -> Nodes:
+            new = self._fresh(model, coordinates, place, state.seed) if replay else _moved(old, place)
+            return eqx.tree_at(lambda s: (s.young, s.run), state, (new, jnp.zeros_like(state.run)))
+
+        def finish() -> Nodes:
+            values = young.values if replay else _moved(old, young.place).values
+            new = NodeSet(young.place, values - jnp.max(values), young.bank)
+            mass = _log_mass(Frame(coordinates, new.place), new.values)
+            whole = jnp.asarray(replay)
+            return Nodes(new, new, mass, state.t, jnp.full_like(state.run, -1), whole, state.seed)
+
+        ready = state.run >= (state.t if replay else self.overlap)
+        choice = jnp.where(state.run < 0, jnp.where(due, 1, 0), jnp.where(ready, 2, 0))
+        return jax.lax.switch(choice, [lambda: state, begin, finish]), edge
+
+
+def _cube(counts: tuple[int, ...]) -> Float[Array, "nodes p"]:
+    return jnp.asarray(nodal.nodes(counts), float)
+
+
+def _log_mass(frame: Frame, values: Float[Array, "..."]) -> Float[Array, ""]:
+    return jax.nn.logsumexp(log_masses(frame, values))
+
+
+def _moved(nodes: NodeSet, place: Place) -> NodeSet:
+    """The polynomial at the nodes of another frame, with the clouds of the nearest old nodes."""
+    cube = _cube(nodes.values.shape)
+    at = nodes.place.cube(place.point(cube))
+    nearest = jnp.argmin(jnp.sum((at[:, None, :] - cube) ** 2, axis=-1), axis=1)
+    return NodeSet(place, nodal.at(nodes.values, at).reshape(nodes.values.shape), nodes.bank.at(nearest))

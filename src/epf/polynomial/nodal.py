@@ -1,0 +1,77 @@
+"""A polynomial on the cube by its values at the grid of Gauss nodes: to add two is to add their values.
+
+The tensor of values has one axis for each parameter. What it becomes on a uniform grid, or at other nodes inside the cube,
+is one small fixed matrix for each axis.
+"""
+
+from functools import lru_cache
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from epf.polynomial.basis import Chebyshev, from_values
+from epf.polynomial.indices import tensor
+from epf.polynomial.nodes import along, coefficients_from_values, grid, values_from_coefficients
+
+
+def nodes(counts: tuple[int, ...]) -> Float[np.ndarray, "nodes p"]:
+    """The nodes of the cube, the last parameter fastest: the order of a raveled tensor of values."""
+    return grid(tuple(count - 1 for count in counts))
+
+
+def on_uniform_grid(values: Float[Array, "..."], points: int) -> Float[Array, "..."]:
+    """The polynomial on a uniform grid of the cube with `points` along each parameter."""
+    for axis, count in enumerate(values.shape):
+        values = along(_to_uniform(count, points), values, axis)
+    return values
+
+
+def from_uniform_grid(weights: Float[Array, "..."], counts: tuple[int, ...]) -> Float[Array, "..."]:
+    """From weights on the uniform grid to those at the nodes that give every polynomial the same sum: the transpose."""
+    for axis, count in enumerate(counts):
+        weights = along(_to_uniform(count, weights.shape[axis]).T, weights, axis)
+    return weights
+
+
+def at(values: Float[Array, "..."], cube: Float[Array, "points p"]) -> Float[Array, " points"]:
+    """The polynomial at points of the cube."""
+    p = values.ndim
+    basis = Chebyshev(tensor(tuple(count - 1 for count in values.shape)), -np.ones(p), np.ones(p))
+    coefficients = basis.indices.sparse(from_values(values, p))
+    return jnp.matmul(basis.design(cube), coefficients, precision="highest")
+
+
+def moved(values: Float[Array, "..."], low: Float[Array, " p"], high: Float[Array, " p"]) -> Float[Array, "..."]:
+    """The same polynomial by its values at the nodes of the box from low to high, itself in cube coordinates."""
+    indices = tensor(tuple(count - 1 for count in values.shape))
+    ones = np.ones(values.ndim)
+    old, new = Chebyshev(indices, -ones, ones), Chebyshev(indices, low, high)
+    coefficients = indices.dense(old.move(indices.sparse(from_values(values, values.ndim)), new))
+    return _values(coefficients)
+
+
+def smoothed(values: Float[Array, "..."], degrees: tuple[int, ...]) -> Float[Array, "..."]:
+    """The polynomial of these lower degrees that is nearest at the nodes, by least squares.
+
+    At Gauss nodes Chebyshev polynomials are orthogonal, so it is what is left when the higher ones are dropped.
+    """
+    coefficients = from_values(values, values.ndim)
+    for axis, (count, degree) in enumerate(zip(values.shape, degrees, strict=True)):
+        keep = (np.arange(count) <= degree).astype(float)
+        coefficients = coefficients * jnp.asarray(keep, values.dtype).reshape(
+            [-1 if i == axis else 1 for i in range(values.ndim)]
+        )
+    return _values(coefficients)
+
+
+def _values(coefficients: Float[Array, "..."]) -> Float[Array, "..."]:
+    for axis, count in enumerate(coefficients.shape):
+        coefficients = along(values_from_coefficients(count, count - 1), coefficients, axis)
+    return coefficients
+
+
+@lru_cache
+def _to_uniform(count: int, points: int) -> Float[np.ndarray, "points nodes"]:
+    angles = np.arccos(np.linspace(-1.0, 1.0, points))
+    return np.cos(np.outer(angles, np.arange(count))) @ coefficients_from_values(count)
