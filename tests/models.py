@@ -6,6 +6,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 import epf
+from epf.filters.base import Past
 from epf.keys import root_key, step_key
 
 
@@ -46,10 +47,11 @@ def run(method, model, seed, ys, us=None):
     """A whole series through a filter as one pure function: the last state, every Info, every posterior mean."""
     root = root_key(seed)
     ys = jnp.asarray(ys)
+    past = Past(ys, us, jnp.asarray(0)) if method.replays else None
 
     def one(state, at):
         t, y, u = at
-        state, info = method.step(step_key(root, t), model, state, y, u)
+        state, info = method.step(step_key(root, t), model, state, y, u, past)
         posterior = method.posterior(model, state)
         return state, (info, posterior.moments(), posterior.state_moments())
 

@@ -8,7 +8,14 @@ import epf
 import epf.fit
 from models import AR, VectorAR
 
-METHODS = [epf.SIR(64), epf.LiuWest(64), epf.Storvik(64), epf.Kalman(extended=True)]
+METHODS = [
+    epf.SIR(64),
+    epf.LiuWest(64),
+    epf.Storvik(64),
+    epf.Kalman(extended=True),
+    epf.EPF(64),
+    epf.MarginalEPF(16, 5),
+]
 VALUES = {"a": 0.8, "v": 0.5}
 _, Y = epf.simulate(AR(), VALUES, steps=50, seed=3)
 Y[20] = np.nan

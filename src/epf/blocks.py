@@ -32,7 +32,10 @@ class Record(eqx.Module):
 @eqx.filter_jit
 def start(method: Filter, model: StateSpaceModel, root: PRNGKeyArray, u: Array | None) -> Any:
     """The filter's state before the first observation; `u` is the first row of inputs, if there are any."""
-    return method.init(step_key(root, 0), model, u)
+    state = method.init(step_key(root, 0), model, u)
+    # A number that took its type from Python is of another type to the compiler than one that came out of a block, and
+    # the block would be compiled for each.
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), state)
 
 
 @eqx.filter_jit

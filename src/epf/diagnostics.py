@@ -12,14 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from epf.check import check_seed, is_whole
+from epf.check import check_inputs, check_model, check_observations, check_seed, is_whole
 from epf.draw.inverse_cdf import InverseCDF
 from epf.errors import DataError, SettingError, UnsupportedModelError
+from epf.filters.bank import Filters
 from epf.filters.epf import EPF
+from epf.filters.marginal import MarginalEPF
 from epf.filters.particle import Piece
 from epf.gibbs import following
 from epf.gibbs.log_polynomial import LogPolynomial, PathPolynomial
-from epf.keys import lanes, root_key
+from epf.keys import lanes, root_key, step_key
 from epf.model import StateSpaceModel, advance, initial_law, parameters, transition_law
 from epf.parameters import as_floats
 
@@ -146,6 +148,54 @@ def pareto_k(log_ratios: Float[np.ndarray, " draws"]) -> float:
     share = 1.0 / np.exp(likelihood[None, :] - likelihood[:, None]).sum(axis=1)
     shape = np.log1p(-np.sum(b * share) / share.sum() * x).mean()
     return float((tail * shape + 10 * 0.5) / (tail + 10))
+
+
+class LikelihoodNoise(NamedTuple):
+    """Standard deviations over seeds of log p(y | theta) at each theta, and of its differences between neighbours."""
+
+    theta: Float[np.ndarray, "nodes p"]
+    log_likelihood: Float[np.ndarray, " nodes"]
+    """The mean over seeds."""
+    sd: Float[np.ndarray, " nodes"]
+    sd_of_differences: Float[np.ndarray, " pairs"]
+
+
+def likelihood_noise(
+    model: StateSpaceModel,
+    y: Any,
+    theta: Any,
+    method: MarginalEPF | None = None,
+    *,
+    inputs: Any = None,
+    seeds: int = 16,
+) -> LikelihoodNoise:
+    """How noisy the log-likelihoods of a marginal filter are at the rows of `theta`, and how much of that they share.
+
+    Only what neighbours do not share can move a posterior. With common random numbers and an ordered resampling the second
+    is a small part of the first.
+    """
+    method = MarginalEPF() if method is None else method
+    us = check_inputs(inputs, len(y))
+    ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
+    thetas = jnp.asarray(theta, float).reshape(-1, parameters(model).size)
+    filters = Filters(method.particles, method.proposal, method.resampling)
+
+    @jax.jit
+    def one(seed: Array) -> Float[Array, " nodes"]:
+        root = root_key(seed)
+
+        def step(carry: Any, at: Any) -> tuple[Any, None]:
+            bank, total = carry
+            t, y, u = at
+            bank, seen = filters.step(step_key(root, t), model, thetas, bank, y, u)
+            return (bank, total + seen.log_likelihood), None
+
+        start = filters.start(step_key(root, 0), model, thetas), jnp.zeros(thetas.shape[0])
+        return jax.lax.scan(step, start, (jnp.arange(1, len(ys) + 1), ys, us))[0][1]
+
+    found = np.array([one(jnp.asarray(seed)) for seed in range(seeds)], float)
+    differences = np.diff(found, axis=1)
+    return LikelihoodNoise(np.asarray(thetas), found.mean(0), found.std(0, ddof=1), differences.std(0, ddof=1))
 
 
 def _look(

@@ -16,6 +16,9 @@ FILTERS: list[Filter] = [
     epf.LiuWest(50, discount=0.98),
     epf.Storvik(50),
     epf.Kalman(extended=True),
+    epf.EPF(50),
+    epf.MarginalEPF(20, 7),
+    epf.MarginalEPF(20, 7, "forgetting"),
 ]
 STEPS = 12
 
@@ -34,8 +37,12 @@ def case(name):
     return model, series, inputs
 
 
+def named(method):
+    return type(method).__name__ + ("-f" if getattr(method, "renoding", "") == "forgetting" else "")
+
+
 def each(test):
-    test = pytest.mark.parametrize("method", FILTERS, ids=lambda f: type(f).__name__ + ("-d" if hasattr(f, "discount") and f.discount else ""))(test)  # fmt: skip  # noqa: E501
+    test = pytest.mark.parametrize("method", FILTERS, ids=named)(test)
     return pytest.mark.parametrize("name", ["scalar", "vector"])(test)
 
 
@@ -71,7 +78,7 @@ def test_it_compiles_maps_over_seeds_and_series_and_misses_data(method, name):
     assert not np.allclose(means[0, 0], means[0, 1])
 
 
-@pytest.mark.parametrize("method", FILTERS, ids=lambda f: type(f).__name__)
+@pytest.mark.parametrize("method", FILTERS, ids=named)
 def test_double_precision_is_used_when_it_is_on(method, float64):
     model, series, _ = case("scalar")
     state, (info, (mean, _), _) = run(method, model, 0, series[0].astype(np.float64))
@@ -82,7 +89,7 @@ def test_double_precision_is_used_when_it_is_on(method, float64):
     assert np.isfinite(mean).all()
 
 
-@pytest.mark.parametrize("method", FILTERS, ids=lambda f: type(f).__name__)
+@pytest.mark.parametrize("method", FILTERS, ids=named)
 def test_the_posterior_answers_every_question(method):
     model, series, inputs = case("vector")
     result = epf.fit(model, series[0], method, inputs=inputs)

@@ -1,8 +1,5 @@
 """The extended parameter filter against exact posteriors: by z and by the ratio of standard deviations."""
 
-import json
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,57 +8,8 @@ import pytest
 
 import epf
 from epf.errors import EPFWarning
-from epf.keys import root_key, step_key
 from models import AR, VectorAR, grid_posterior, kalman, run
-
-REFERENCES = Path(__file__).parents[2] / "experiments" / "references"
-TRUTH = {
-    "sin": (epf.zoo.Sin(), {"theta": 0.7}),
-    "cauchy": (epf.zoo.CauchyAR(), {"a": 0.7}),
-    "star": (epf.zoo.STAR(), {"gamma": 1.0, "c": 3.0}),
-}
-
-
-def reference(name, data, until):
-    """A data set, its times, and the exact means and sds there."""
-    model, truth = TRUTH[name]
-    entries = json.loads((REFERENCES / f"{name}-{data}.json").read_text())["entries"]
-    entries = [entry for entry in entries if entry["t"] <= until]
-    _, y = epf.simulate(model, truth, steps=until, seed=data)
-    exact = [np.array([list(entry[key].values()) for entry in entries]) for key in ("mean", "sd")]
-    return model, y, np.array([entry["t"] for entry in entries]), *exact
-
-
-def scores(method, name, data, until, seeds):
-    """z and r, each (seeds, times, parameters); the seeds run side by side in one compiled program."""
-    model, y, times, mean, sd = reference(name, data, until)
-    ys = jnp.asarray(y)
-
-    @jax.jit
-    def one(seed):
-        root = root_key(seed)
-
-        def step(state, at):
-            t, y = at
-            state, info = method.step(step_key(root, t), model, state, y, None)
-            # The posterior is read where it is compared, and nowhere else.
-            wanted = jnp.any(t == jnp.asarray(times))
-            empty = (jnp.zeros(mean.shape[1]), jnp.zeros(mean.shape[1]))
-            return state, (
-                jax.lax.cond(wanted, lambda: method.posterior(model, state).moments(), lambda: empty),
-                info.failed,
-            )
-
-        return jax.lax.scan(step, method.init(step_key(root, 0), model), (jnp.arange(1, until + 1), ys))[1]
-
-    found = [one(seed) for seed in range(seeds)]
-    assert not any(np.any(failed) for _, failed in found)
-    means, sds = (np.array([np.asarray(moments[i])[times - 1] for moments, _ in found]) for i in (0, 1))
-    return (means - mean) / sd, sds / sd
-
-
-def rms(z):
-    return np.sqrt(np.mean(z**2, axis=0))
+from scoring import reference, rms, scores
 
 
 def test_sin():

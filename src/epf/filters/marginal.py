@@ -32,7 +32,7 @@ from epf.smc.proposals.base import Proposal
 from epf.smc.resampling import Resampling, Systematic
 
 _NODES = {1: 11, 2: 13, 3: 7}
-_SCATTERED = 256
+_SCATTERED = 128
 _LEAST = 5
 
 
@@ -53,8 +53,8 @@ class MarginalEPF(Filter):
     particles: int = eqx.field(default=200, converter=plain)
     nodes: int | tuple[int, ...] | None = eqx.field(default=None, converter=_plain_nodes)
     renoding: str = eqx.field(default="replay", converter=plain)
-    proposal: Proposal = Automatic(even=True)
-    resampling: Resampling = Systematic()
+    proposal: Proposal = eqx.field(default=Automatic(even=True), converter=plain)
+    resampling: Resampling = eqx.field(default=Systematic(1.0), converter=plain)
     overlap: int = eqx.field(default=20, converter=plain)
     catch_up: int = eqx.field(default=8, converter=plain)
     discount: float = eqx.field(default=1.0, converter=plain)

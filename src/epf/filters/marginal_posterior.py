@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.draw.automatic import default_sampler
+from epf.draw.inverse_cdf import inverse
 from epf.draw.quadrature import grid, weights
 from epf.draw.slice import Slice
 from epf.filters.bank import Bank
@@ -79,17 +79,24 @@ class MarginalPosterior(BoxPosterior):
         return jax.vmap(one)(grid)
 
     def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
-        """A point of the fine grid by its mass, then moves that leave the density on the cube invariant."""
+        """One parameter by its distribution function; more from a point of the fine grid by moves that keep the density."""
         p = self.values.ndim
+        if p == 1:
+            share = jax.random.uniform(key, (count,))
+            return self.frame.theta(
+                2.0 * jax.vmap(inverse, in_axes=(None, 0))(self.densities()[0], share)[:, None] - 1.0
+            )
         k_point, k_move = jax.random.split(key)
         chosen = jax.random.categorical(k_point, jnp.log(self.mass()).ravel(), shape=(count,))
 
         def log_density(cube: Float[Array, "points p"]) -> Float[Array, " points"]:
             return nodal.at(self.values, cube) + self.frame.log_prior(cube) + self.frame.log_stretch(cube)
 
-        sampler = default_sampler(p) if p < 3 else Slice(2)
-        start, keys = fine_grid(p)[chosen], jax.random.split(k_move, count)
-        return self.frame.theta(jax.lax.map(lambda at: sampler.draw(at[0], log_density, at[1]), (keys, start)))
+        def move(at: tuple[PRNGKeyArray, Float[Array, " p"]]) -> Float[Array, " p"]:
+            return Slice(2).draw(at[0], log_density, at[1])
+
+        start = fine_grid(p)[chosen], jax.random.split(k_move, count)
+        return self.frame.theta(jax.lax.map(move, start[::-1], batch_size=min(count, 256)))
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         """The moments of x given theta are interpolated between the nodes, and integrated over theta."""

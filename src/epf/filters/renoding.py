@@ -87,9 +87,7 @@ def _between(z: Float[Array, "p points"], at: Float[Array, " p"]) -> Float[Array
     return jax.vmap(lambda row, at: jnp.interp(at, index, row))(z, at)
 
 
-def roughness(
-    frame: Frame, values: Float[Array, "..."], part: Float[Array, "..."], smooth: float
-) -> Float[Array, ""]:
+def roughness(frame: Frame, values: Float[Array, "..."], part: Float[Array, "..."], smooth: float) -> Float[Array, ""]:
     """The standard deviation, in nats under the posterior, of what `part` has in degrees above a share `smooth` of all.
 
     Where the frame fits and the filters stay together it is next to nothing: what is there is noise, or a function that

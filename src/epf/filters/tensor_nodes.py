@@ -56,7 +56,6 @@ class Taken(eqx.Module):
     nodes: NodeSet
     seen: Seen
     increment: Float[Array, "..."]
-    rough: Float[Array, ""]
     sharper: Place
     """A frame that would resolve this observation, if `unresolved`."""
     unresolved: Bool[Array, ""]
@@ -157,27 +156,31 @@ class TensorNodes(eqx.Module):
     ) -> tuple[Taken, Bool[Array, ""]]:
         """The same, but at nodes that resolve what the observation says; the second is whether they had to move."""
 
-        def attempt(place: Place | None) -> Taken:
-            start = nodes if place is None else _moved(nodes, place)
+        def attempt(start: NodeSet) -> Taken:
             after, seen, increment = self._take_in(key, model, coordinates, start, y, u)
             frame = Frame(coordinates, after.place)
             rough = roughness(frame, after.values, increment, _SMOOTH)
             profiles = nodal_profiles(frame, after.values)
             sharper, worth, _ = wanted(after.place, profiles, cells_a_node(self.counts), nodes.place)
-            return Taken(after, seen, increment, rough, sharper, (rough > _TOLERANCE) & worth)
+            return Taken(after, seen, increment, sharper, (rough > _TOLERANCE) & worth)
 
-        first = attempt(None)
         if not self._moves:
-            return first, jnp.asarray(False)
+            return attempt(nodes), jnp.asarray(False)
 
-        def again(carry: tuple[Taken, Array]) -> tuple[Taken, Array]:
-            return attempt(carry[0].sharper), carry[1] + 1
+        # One loop, so that the filters are compiled once: it is entered once, and again while the nodes must move.
+        def again(carry: tuple[NodeSet, Taken, Array]) -> tuple[NodeSet, Taken, Array]:
+            start, _, rounds = carry
+            taken = attempt(start)
+            start = jax.lax.cond(taken.unresolved, lambda: _moved(nodes, taken.sharper), lambda: start)
+            return start, taken, rounds + 1
 
-        def unresolved(carry: tuple[Taken, Array]) -> Bool[Array, ""]:
-            return carry[0].unresolved & (carry[1] < _ROUNDS)
+        def unresolved(carry: tuple[NodeSet, Taken, Array]) -> Bool[Array, ""]:
+            _, taken, rounds = carry
+            return (rounds == 0) | (taken.unresolved & (rounds <= _ROUNDS))
 
-        taken, rounds = jax.lax.while_loop(unresolved, again, (first, jnp.asarray(0)))
-        return taken, rounds > 0
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(attempt, nodes))
+        _, taken, rounds = jax.lax.while_loop(unresolved, again, (nodes, nothing, jnp.asarray(0)))
+        return taken, rounds > 1
 
     def _raise_young(
         self,

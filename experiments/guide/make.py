@@ -1,0 +1,133 @@
+"""How the error of each online method grows with time: the figure and the table of docs/which-filter.md.
+
+    python experiments/guide/make.py            # a finished model is not run again
+    python experiments/guide/make.py --again
+
+Every method runs on the committed data sets, and its posterior is scored against the exact one (experiments/references):
+z = (mean - exact mean) / exact sd and r = sd / exact sd, over seeds and data sets.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import matplotlib
+import numpy as np
+
+import epf
+from epf.errors import EPFWarning
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+HERE = Path(__file__).parent
+REFERENCES = HERE.parent / "references"
+PICTURE = HERE.parents[1] / "docs" / "which-filter.png"
+SEEDS, DATA = range(4), (1, 2, 3)
+MODELS = {"sin": (epf.zoo.Sin(), {"theta": 0.7}), "cauchy": (epf.zoo.CauchyAR(), {"a": 0.7})}
+METHODS = {  # and how many observations each is given
+    "sin": {
+        "SIR, 10000": (epf.SIR(10_000), 1000),
+        "Liu-West, 10000": (epf.LiuWest(10_000), 1000),
+        "EPF, 1000": (epf.EPF(1000), 20000),
+        "MarginalEPF, 11 x 90": (epf.MarginalEPF(90), 20000),
+    },
+    "cauchy": {
+        "SIR, 10000": (epf.SIR(10_000), 1000),
+        "Liu-West, 10000": (epf.LiuWest(10_000), 1000),
+        "EPF, 1000": (epf.EPF(1000), 1000),
+        "MarginalEPF, 11 x 200": (epf.MarginalEPF(200), 1000),
+    },
+}
+# Okabe and Ito's colours, told apart by everybody; and by their marks in print.
+STYLES = {
+    "SIR": ("#E69F00", "s"),
+    "Liu-West": ("#CC79A7", "^"),
+    "EPF": ("#0072B2", "o"),
+    "MarginalEPF": ("#009E73", "D"),
+}
+
+
+def exact(name: str, data: int, until: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Times, means and sds of a reference."""
+    entries = json.loads((REFERENCES / f"{name}-{data}.json").read_text())["entries"]
+    entries = [entry for entry in entries if entry["t"] <= until]
+    mean, sd = (np.array([next(iter(entry[key].values())) for entry in entries]) for key in ("mean", "sd"))
+    return np.array([entry["t"] for entry in entries]), mean, sd
+
+
+def score(name: str, method: Any, until: int) -> dict[str, Any]:
+    """z and r at the reference times, over data sets and seeds; and the seconds of a run without compilation."""
+    model, truth = MODELS[name]
+    z, r, seconds, times = [], [], np.inf, np.zeros(0)
+    for data in DATA:
+        _, y = epf.simulate(model, truth, steps=until, seed=data)
+        times, mean, sd = exact(name, data, until)
+        for seed in SEEDS:
+            began = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", EPFWarning)  # scores tell more
+                record = epf.fit(model, y, method, seed=seed, progress=False).record
+            seconds = min(seconds, time.perf_counter() - began)
+            z.append((record.mean[times - 1, 0] - mean) / sd)
+            r.append(record.sd[times - 1, 0] / sd)
+    jax.clear_caches()
+    return {"t": times.tolist(), "z": np.array(z).tolist(), "r": np.array(r).tolist(), "seconds": seconds}
+
+
+def picture(found: dict[str, Any]) -> None:
+    """The root mean square of z and the mean of r against time, a column a model."""
+    fig, axes = plt.subplots(2, len(found), figsize=(7.0, 4.6), sharex="col", sharey="row", layout="constrained")
+    for column, (name, methods) in enumerate(found.items()):
+        for label, scores in methods.items():
+            colour, mark = STYLES[label.split(",")[0]]
+            rms = np.sqrt(np.mean(np.square(scores["z"]), axis=0))
+            for row, values in enumerate((rms, np.mean(scores["r"], axis=0))):
+                axes[row, column].loglog(scores["t"], values, color=colour, marker=mark, markersize=4, label=label)
+        axes[0, column].set_title(
+            {"sin": "SIN, state nearly seen", "cauchy": "Cauchy, noisy observations"}[name], fontsize=10
+        )
+        axes[1, column].axhline(1.0, color="0.6", linewidth=0.8)
+        axes[1, column].set_xlabel("observations t")
+        axes[0, column].legend(fontsize=7, frameon=False)
+    axes[0, 0].set_ylabel("rms z (exact sds)")
+    axes[1, 0].set_ylabel("sd / exact sd")
+    fig.savefig(PICTURE, dpi=200)
+
+
+def table(found: dict[str, Any]) -> str:
+    """The same in figures, as Markdown."""
+    lines = []
+    for name, methods in found.items():
+        times = max((scores["t"] for scores in methods.values()), key=len)
+        lines += [f"| {name} | {' | '.join(f't = {t}' for t in times)} | s |", "|---" * (len(times) + 2) + "|"]
+        for label, scores in methods.items():
+            rms, r = np.sqrt(np.mean(np.square(scores["z"]), axis=0)), np.mean(scores["r"], axis=0)
+            cells = [f"{a:.2g}, {b:.2f}" for a, b in zip(rms, r, strict=True)]
+            cells += [""] * (len(times) - len(cells))
+            lines.append(f"| {label} | {' | '.join(cells)} | {scores['seconds']:.1f} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--again", action="store_true", help="run what is there already, too")
+    path = HERE / "scores.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() and not parser.parse_args().again else {}
+    for name, methods in METHODS.items():
+        for label, (method, until) in methods.items():
+            if label not in found.setdefault(name, {}):
+                found[name][label] = score(name, method, until)
+                print(f"{name}, {label}: {found[name][label]['seconds']:.1f} s", flush=True)
+                path.write_text(json.dumps(found, indent=1) + "\n")
+    picture(found)
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,375 @@
+"""The marginal filter against exact posteriors, and what it promises about its nodes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import optimize, stats
+
+import epf
+from epf.errors import EPFWarning, SettingError, UnsupportedModelError
+from epf.filters.base import Past
+from epf.filters.marginal_posterior import POINTS
+from epf.keys import root_key, step_key
+from models import AR, grid_posterior, kalman
+from scoring import reference, rms, scores
+
+SIN = epf.MarginalEPF(90, 11)
+
+
+def shown(what, z, r):
+    print(
+        f"\n{what}: rms z {rms(z).tolist()}, mean z {z.mean(0).tolist()}, sd z {z.std(0).tolist()}, r {r.mean(0).tolist()}"
+    )
+
+
+def test_sin():
+    z, r = scores(SIN, "sin", 1, 1000, 4)
+    assert np.all(rms(z) <= 0.05), rms(z)
+    assert np.all(np.abs(r.mean(axis=0) - 1.0) <= 0.05), r.mean(axis=0)
+
+
+def known_ar(a, y):
+    """The exact posterior of a in AR() with v = 0.5, prior N(0, 1), on a grid: weights and log-evidence."""
+    log_likelihood = np.array([kalman(value, 0.5, 1.0, 0.25, 0.0, 1.0, y)[2] for value in a])
+    return grid_posterior(log_likelihood + stats.norm.logpdf(a))
+
+
+def test_the_posterior_is_one_density_and_the_evidence_and_the_state_are_right():
+    """Against a grid of Kalman filters, with missing values; and every way to ask gives the same law."""
+    model = epf.fix(AR(), {"v": 0.5})
+    _, y = epf.simulate(model, {"a": 0.8}, steps=60, seed=6)
+    y[20:23] = np.nan
+    result = epf.fit(model, y, epf.MarginalEPF(200), progress=False)
+    a = np.linspace(-0.5, 1.6, 421)
+    weights, log_mean = known_ar(a, y)
+    mean = weights @ a
+    sd = np.sqrt(weights @ (a - mean) ** 2)
+    assert result.mean["a"] == pytest.approx(mean, abs=0.1 * sd)
+    assert result.sd["a"] == pytest.approx(sd, rel=0.05)
+    assert result.log_evidence == pytest.approx(log_mean + np.log(a[-1] - a[0]), abs=0.25)
+    x_means = np.array([kalman(value, 0.5, 1.0, 0.25, 0.0, 1.0, y)[0][-1, 0] for value in a])
+    assert result.posterior.state_mean == pytest.approx(weights @ x_means, abs=0.15 * result.posterior.state_sd)
+
+    grid = np.linspace(a[0], a[-1], 2001)
+    density, step = result.density("a", grid), grid[1] - grid[0]
+    assert density.sum() * step == pytest.approx(1.0, abs=1e-3)
+    assert (density * grid).sum() * step == pytest.approx(result.mean["a"], abs=2e-3 * sd)
+    for level in (0.05, 0.5, 0.95):
+        assert density[grid <= result.quantile(level)["a"]].sum() * step == pytest.approx(level, abs=0.005)
+    draws = result.sample(4000)["a"]
+    assert stats.kstest(draws, lambda at: np.interp(at, grid, np.cumsum(density) * step)).pvalue > 1e-3
+    assert "replay" in result.settings["re-noding"]
+
+
+class Folded(epf.StateSpaceModel):
+    """Only |theta| is seen: two modes."""
+
+    def prior(self):
+        return {"theta": dist.Normal(0.2, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(0.5 * x, 0.5)
+
+    def observation(self, p, x, u):
+        return dist.Normal(p.theta**2 + x, 0.3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("renoding", ["replay", "forgetting"])
+def test_both_modes_are_kept(renoding):
+    """The share of each is that of the prior, whatever the data say of |theta|."""
+    model = Folded()
+    _, y = epf.simulate(model, {"theta": 1.0}, steps=150, seed=3)
+    result = epf.fit(model, y, epf.MarginalEPF(100, 21, renoding), progress=False)
+    grid = np.linspace(-3.0, 3.0, 4001)
+    density = result.density("theta", grid)
+    at = np.sqrt(np.sum(density * grid**2) / np.sum(density))
+    share = stats.norm.pdf(at, 0.2, 1.0) / (stats.norm.pdf(at, 0.2, 1.0) + stats.norm.pdf(-at, 0.2, 1.0))
+    assert density[grid > 0].sum() / density.sum() == pytest.approx(share, abs=0.05)
+
+
+def broken_series():
+    """The coefficient is 0.1 for 200 steps, then 0.9: a posterior that leaves the box it was given."""
+    model = epf.fix(AR(), {"v": 0.5})
+    parts = [epf.simulate(model, {"a": a}, steps=steps, seed=4)[1] for a, steps in ((0.1, 200), (0.9, 600))]
+    return model, np.concatenate(parts)
+
+
+@pytest.mark.slow
+def test_a_posterior_that_reaches_an_edge_is_flagged_when_nothing_is_kept():
+    model, y = broken_series()
+    with pytest.warns(EPFWarning, match="reached the edge.*renoding='replay'"):
+        epf.fit(model, y, epf.MarginalEPF(100, renoding="forgetting"), progress=False)
+
+
+@pytest.mark.slow
+def test_a_posterior_that_reaches_an_edge_gets_a_wider_box_from_replay():
+    model, y = broken_series()
+    result = epf.fit(model, y, epf.MarginalEPF(100), progress=False)
+    a = np.linspace(0.3, 1.2, 301)
+    weights, _ = known_ar(a, y)
+    mean = weights @ a
+    sd = np.sqrt(weights @ (a - mean) ** 2)
+    assert abs(result.mean["a"] - mean) < 0.2 * sd
+    assert result.sd["a"] / sd == pytest.approx(1.0, abs=0.1)
+    assert not result.record.info.edge.any()
+
+
+def test_neighbours_share_their_noise():
+    """Common random numbers and order: differences between neighbours vary far less than those of independent filters."""
+    model, y = reference("cauchy", 3, 100)[:2]
+    theta = np.linspace(0.5, 0.8, 7)
+    noise = epf.diagnostics.likelihood_noise(model, y, theta, epf.MarginalEPF(100), seeds=12)
+    assert np.all(noise.sd > 0.3)
+    assert np.all(noise.sd_of_differences < 0.25 * np.hypot(noise.sd[1:], noise.sd[:-1]))
+
+
+@pytest.mark.slow
+def test_a_discount_follows_a_parameter_that_moves():
+    model = epf.fix(AR(), {"v": 0.5})
+    parts = [epf.simulate(model, {"a": a}, steps=400, seed=4)[1] for a in (0.9, -0.5)]
+    result = epf.fit(model, np.concatenate(parts), epf.MarginalEPF(100, 17, discount=0.98), progress=False)
+    mean = result.history["mean"].values[:, 0]
+    assert abs(mean[399] - 0.9) < 4.0 * result.record.sd[399, 0]
+    assert abs(mean[-1] + 0.5) < 4.0 * result.sd["a"]
+    assert result.sd["a"] > 0.03  # some fifty observations are remembered
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"particles": 0}, "2 or more"),
+        ({"nodes": 3}, "5 or more"),
+        ({"nodes": (9, "x")}, "5 or more"),
+        ({"renoding": "never"}, "'replay' or 'forgetting'"),
+        ({"overlap": 0}, "1 or more"),
+        ({"catch_up": 1}, "2 or more"),
+        ({"discount": 1.5}, "at most be 1"),
+        ({"proposal": "best"}, "proposal"),
+        ({"resampling": None}, "Systematic"),
+    ],
+)
+def test_settings_that_make_no_sense(settings, said):
+    with pytest.raises(SettingError, match=said):
+        epf.MarginalEPF(**settings)
+
+
+class Wide(epf.StateSpaceModel):
+    """Four unknown numbers."""
+
+    def prior(self):
+        return {"b": dist.Normal(jnp.zeros(4), 1.0).to_event(1)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(jnp.sum(p.b) * x, 1.0)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, 1.0)
+
+
+def test_models_it_cannot_serve():
+    with pytest.raises(UnsupportedModelError, match=r"epf\.SIR"):
+        epf.fit(epf.fix(AR(), {"a": 0.5, "v": 0.5}), np.zeros(3), epf.MarginalEPF(10))
+    with pytest.raises(SettingError, match="2 unknown"):
+        epf.fit(AR(), np.zeros(3), epf.MarginalEPF(10, (9, 9, 9)))
+    with pytest.raises(SettingError, match="how many in all"):
+        epf.fit(Wide(), np.zeros(3), epf.MarginalEPF(10, (9, 9, 9, 9)))
+    with pytest.raises(UnsupportedModelError, match="renoding='replay'"):
+        epf.fit(Wide(), np.zeros(3), epf.MarginalEPF(10, renoding="forgetting"))
+    method = epf.MarginalEPF(10)
+    with pytest.raises(SettingError, match=r"epf\.fit or epf\.Stream"):
+        method.step(jax.random.key(0), AR(), None, jnp.zeros(()), None)
+
+
+# The gates: 10 seeds on 3 data sets.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [1, 2, 3])
+def test_sin_on_every_data_set(data):
+    z, r = scores(SIN, "sin", data, 1000, 10)
+    shown(f"SIN {data}", z, r)
+    assert np.all(rms(z) <= 0.05), rms(z)
+    assert np.all(np.abs(r.mean(axis=0) - 1.0) <= 0.05), r.mean(axis=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [1, 2, 3])
+def test_sin_over_twenty_thousand_steps(data):
+    z, r = scores(SIN, "sin", data, 20000, 3)
+    shown(f"SIN {data}", z, r)
+    assert np.all(rms(z) <= 0.1), rms(z)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [1, 2, 3])
+def test_cauchy(data):
+    z, r = scores(epf.MarginalEPF(900), "cauchy", data, 1000, 10)
+    shown(f"Cauchy {data}", z, r)
+    assert np.all(rms(z) <= 0.15), rms(z)
+    assert np.all((r.mean(axis=0) >= 0.92) & (r.mean(axis=0) <= 1.08)), r.mean(axis=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [1, 2, 3])
+def test_star(data):
+    z, r = scores(epf.MarginalEPF(50), "star", data, 1000, 10)
+    shown(f"STAR {data}", z, r)
+    assert np.all(rms(z)[-1] <= 0.2), rms(z)
+    assert np.all((r.mean(axis=0)[-1] >= 0.9) & (r.mean(axis=0)[-1] <= 1.1)), r.mean(axis=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [1, 2, 3])
+def test_stochastic_volatility(data):
+    """mu and phi unknown, against quadrature."""
+    model = epf.zoo.StochasticVolatility()
+    _, y = epf.simulate(model, {"mu": -0.5, "phi": 0.95}, steps=500, seed=data)
+    exact = epf.fit(model, y, epf.PointMass(65, 61).refined(model, y, rounds=2), progress=False)
+    mean, sd = (np.array(list(part.values())) for part in (exact.mean, exact.sd))
+    found = [epf.fit(model, y, epf.MarginalEPF(100), seed=s, progress=False) for s in range(5)]
+    z = np.array([(np.array(list(f.mean.values())) - mean) / sd for f in found])
+    r = np.array([np.array(list(f.sd.values())) / sd for f in found])
+    shown(f"stochastic volatility {data}", z, r)
+    assert np.all(rms(z) <= 0.2), rms(z)
+    assert np.all((r.mean(axis=0) >= 0.9) & (r.mean(axis=0) <= 1.1)), r.mean(axis=0)
+
+
+class MeanAndScales(epf.StateSpaceModel):
+    """AR(1) plus noise, all four of its parameters unknown; `copies` of it side by side, each with its own."""
+
+    copies: int = 1
+
+    def prior(self):
+        n = self.copies
+        return {
+            "mu": dist.Normal(jnp.zeros(n), 2.0).to_event(1),
+            "phi": dist.Normal(jnp.full(n, 0.5), 0.3).to_event(1),
+            "sigma": dist.LogNormal(jnp.zeros(n), 0.5).to_event(1),
+            "tau": dist.LogNormal(jnp.full(n, -0.5), 0.5).to_event(1),
+        }
+
+    def initial(self, p):
+        return dist.Normal(p.mu, 1.0).to_event(1)
+
+    def transition(self, p, x, u):
+        return dist.Normal(p.mu + p.phi * (x - p.mu), p.sigma).to_event(1)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, p.tau).to_event(1)
+
+
+def exact_four(y, draws=20000):
+    """Mean and sd of (mu, phi, sigma, tau) for one copy: Kalman likelihoods, importance sampling about the mode."""
+    y = np.asarray(y, float)
+
+    def log_posterior(at):
+        mu, phi, s, t = at[:, 0], at[:, 1], np.exp(2 * at[:, 2]), np.exp(2 * at[:, 3])
+        m, P, total = mu.copy(), np.ones_like(mu), np.zeros_like(mu)
+        for value in y:
+            m, P = mu + phi * (m - mu), phi**2 * P + s
+            S, e = P + t, value - m
+            total += -0.5 * np.log(2 * np.pi * S) - 0.5 * e * e / S
+            m, P = m + P / S * e, P * t / S
+        return total + np.sum(stats.norm.logpdf(at, [0.0, 0.5, 0.0, -0.5], [2.0, 0.3, 0.5, 0.5]), axis=1)
+
+    def minus(at):
+        return -log_posterior(at[None])[0]
+
+    start = np.array([y.mean(), 0.5, 0.0, -0.5])
+    mode = optimize.minimize(
+        minus, start, method="Nelder-Mead", options={"xatol": 1e-5, "fatol": 1e-7, "maxiter": 4000}
+    ).x
+    h = 1e-3 * np.eye(4)
+    curvature = np.array([[(minus(mode + a + b) - minus(mode + a - b) - minus(mode - a + b) + minus(mode - a - b)) / 4e-6
+                           for a in h] for b in h])  # fmt: skip
+    root, rng = np.linalg.cholesky(1.5 * np.linalg.inv(curvature)), np.random.default_rng(0)
+    t = rng.standard_normal((draws, 4)) * np.sqrt(6.0 / rng.chisquare(6.0, (draws, 1)))
+    at = mode + t @ root.T
+    log_weight = log_posterior(at) + 5.0 * np.log1p(np.sum(t**2, axis=1) / 6.0)
+    weight = np.exp(log_weight - log_weight.max())
+    weight /= weight.sum()
+    assert 1.0 / np.sum(weight**2) > 0.3 * draws
+    values = np.concatenate([at[:, :2], np.exp(at[:, 2:])], axis=1)
+    mean = weight @ values
+    return mean, np.sqrt(weight @ (values - mean) ** 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [1, 2, 3])
+def test_four_parameters(data):
+    model = MeanAndScales()
+    truth = {"mu": [1.0], "phi": [0.8], "sigma": [1.0], "tau": [0.7]}
+    _, y = epf.simulate(model, truth, steps=1000, seed=data)
+    mean, sd = exact_four(y[:, 0])
+    found = [epf.fit(model, y, epf.MarginalEPF(230), seed=s, progress=False).posterior.moments() for s in range(5)]
+    z = np.array([(np.asarray(m) - mean) / sd for m, _ in found])
+    r = np.array([np.asarray(s) / sd for _, s in found])
+    shown(f"four parameters {data}", z, r)
+    assert np.all(rms(z) <= 0.2), rms(z)
+    assert np.all((r.mean(axis=0) >= 0.9) & (r.mean(axis=0) <= 1.1)), r.mean(axis=0)
+
+
+@pytest.mark.slow
+def test_eight_parameters():
+    """Two copies side by side: the exact posterior is the product of theirs."""
+    model = MeanAndScales(2)
+    truth = {"mu": [1.0, -0.5], "phi": [0.8, 0.5], "sigma": [1.0, 0.8], "tau": [0.7, 0.5]}
+    _, y = epf.simulate(model, truth, steps=300, seed=1)
+    exact = [exact_four(y[:, i]) for i in range(2)]
+    mean, sd = (np.stack([exact[i][part] for i in range(2)], axis=1).ravel() for part in (0, 1))
+    found = [epf.fit(model, y, epf.MarginalEPF(200, 512), seed=s, progress=False).posterior.moments() for s in range(3)]
+    z = np.array([(np.asarray(m) - mean) / sd for m, _ in found])
+    r = np.array([np.asarray(s) / sd for _, s in found])
+    shown("eight parameters", z, r)
+    assert np.all(rms(z) <= 0.4), rms(z)
+    assert np.all((r.mean(axis=0) >= 0.8) & (r.mean(axis=0) <= 1.25)), r.mean(axis=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "particles"), [(epf.zoo.Sin(), 40), (epf.zoo.CauchyAR(), 200)])
+def test_simulation_based_calibration(model, particles):
+    """Parameters from the prior, data from them: the truth's rank in the posterior is uniform.
+
+    So is the rank of the log-likelihood at the truth, which sees what a rank of theta alone does not: a posterior that
+    ignores the data.
+    """
+    sets, steps, times = 300, 500, (50, 200, 500)
+    (name,) = model.prior()
+    truths = np.asarray(model.prior()[name].sample(jax.random.key(5), (sets,)))
+    series = np.stack([epf.simulate(model, {name: float(a)}, steps=steps, seed=i)[1] for i, a in enumerate(truths)])
+    method = epf.MarginalEPF(particles)
+
+    def one(at):
+        return ranks(method, model, *at)[np.array(times) - 1]
+
+    found = jax.jit(lambda cases: jax.lax.map(one, cases, batch_size=20))(
+        (jnp.arange(sets), jnp.asarray(series), jnp.asarray(truths))
+    )
+    p_values = np.array([[stats.kstest(found[:, t, q], "uniform").pvalue for q in (0, 1)] for t in range(len(times))])
+    print(f"\n{type(model).__name__}: p-values of uniform ranks {p_values.tolist()}")
+    assert np.all(p_values > 0.01 / p_values.size), p_values
+
+
+def ranks(method, model, seed, ys, truth):
+    """At every time the posterior probability of a smaller theta, and of a smaller log-likelihood, than the truth's."""
+    root, past, points = root_key(seed), Past(ys, None, jnp.asarray(0)), POINTS[1]
+
+    def step(state, at):
+        t, y = at
+        state, _ = method.step(step_key(root, t), model, state, y, None, past)
+        posterior, values = method.posterior(model, state), state.old.values
+        mass, cube = posterior.mass(), posterior.frame.place.cube(posterior.frame.coordinates.point(truth[None]))
+        below = jnp.interp(cube[0], jnp.linspace(-1.0, 1.0, points), jnp.cumsum(mass) - 0.5 * mass)
+        lower = nodal.on_uniform_grid(values, points) < nodal.at(values, cube[None])[0]
+        return state, jnp.stack([below, jnp.sum(jnp.where(lower, mass, 0.0))])
+
+    return jax.lax.scan(step, method.init(step_key(root, 0), model), (jnp.arange(1, len(ys) + 1), ys))[1]
