@@ -17,8 +17,8 @@ FILTERS: list[Filter] = [
     epf.Storvik(50),
     epf.Kalman(extended=True),
     epf.EPF(50),
-    epf.MarginalEPF(20, 7),
-    epf.MarginalEPF(20, 7, "forgetting"),
+    epf.MarginalEPF(20, 9),
+    epf.MarginalEPF(20, 9, "forgetting"),
 ]
 STEPS = 12
 
@@ -89,6 +89,7 @@ def test_double_precision_is_used_when_it_is_on(method, float64):
     assert np.isfinite(mean).all()
 
 
+@pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")  # so few nodes are warned of
 @pytest.mark.parametrize("method", FILTERS, ids=named)
 def test_the_posterior_answers_every_question(method):
     model, series, inputs = case("vector")

@@ -84,8 +84,8 @@ class Folded(epf.StateSpaceModel):
 def test_both_modes_are_kept(renoding):
     """The share of each is that of the prior, whatever the data say of |theta|."""
     model = Folded()
-    _, y = epf.simulate(model, {"theta": 1.0}, steps=150, seed=3)
-    result = epf.fit(model, y, epf.MarginalEPF(100, 21, renoding), progress=False)
+    _, y = epf.simulate(model, {"theta": 1.0}, steps=60, seed=3)
+    result = epf.fit(model, y, epf.MarginalEPF(50, 41, renoding), progress=False)
     grid = np.linspace(-3.0, 3.0, 4001)
     density = result.density("theta", grid)
     at = np.sqrt(np.sum(density * grid**2) / np.sum(density))
@@ -129,9 +129,19 @@ def test_neighbours_share_their_noise():
     assert np.all(noise.sd_of_differences < 0.25 * np.hypot(noise.sd[1:], noise.sd[:-1]))
 
 
+class Stable(AR):
+    """A coefficient between -1 and 1."""
+
+    def prior(self):
+        return {"a": dist.Uniform(-1.0, 1.0)}
+
+    def transition(self, p, x, u):
+        return dist.Normal(p.a * x, 0.7)
+
+
 @pytest.mark.slow
 def test_a_discount_follows_a_parameter_that_moves():
-    model = epf.fix(AR(), {"v": 0.5})
+    model = Stable()
     parts = [epf.simulate(model, {"a": a}, steps=400, seed=4)[1] for a in (0.9, -0.5)]
     result = epf.fit(model, np.concatenate(parts), epf.MarginalEPF(100, 17, discount=0.98), progress=False)
     mean = result.history["mean"].values[:, 0]

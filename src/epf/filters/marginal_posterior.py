@@ -16,6 +16,7 @@ from epf.parameters import Parameters
 from epf.polynomial import nodal
 
 POINTS = {1: 129, 2: 65, 3: 33}
+RINGS = 2.0  # nats from straight lines above which a polynomial is not believed between its nodes
 
 
 def fine_grid(p: int) -> Float[Array, "points p"]:
@@ -25,11 +26,35 @@ def fine_grid(p: int) -> Float[Array, "points p"]:
 
 
 def log_density_in_z(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "..."]:
-    """prior x exp(polynomial) in coordinates z, on the fine grid; not normalised."""
+    """prior x exp(polynomial) in coordinates z, on the fine grid; not normalised.
+
+    Where the polynomial rings, straight lines between the nodes take its place: see `ringing`.
+    """
+    polynomial, lines = _on_grid(frame, values)
+    return jnp.where(_ringing(polynomial, lines) < RINGS, polynomial, lines)
+
+
+def ringing(frame: Frame, values: Float[Array, "..."]) -> Float[Array, ""]:
+    """How far, in nats, the polynomial is from straight lines between the nodes, where the one or the other has mass.
+
+    A posterior that the nodes resolve is some tenths of a nat from lines. A polynomial through values that span thousands
+    of nats swings between the nodes, and may have its highest peak where there is nothing at all.
+    """
+    return _ringing(*_on_grid(frame, values))
+
+
+def _ringing(polynomial: Float[Array, "..."], lines: Float[Array, "..."]) -> Float[Array, ""]:
+    gap = jnp.where(jnp.isfinite(polynomial) & jnp.isfinite(lines), polynomial - lines, 0.0)
+    either = [jnp.sum(jax.nn.softmax(density, axis=None) * gap**2) for density in (polynomial, lines)]
+    return jnp.sqrt(jnp.maximum(*either))
+
+
+def _on_grid(frame: Frame, values: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     p = values.ndim
-    total = nodal.on_uniform_grid(values, POINTS[p])
-    total = total + frame.log_prior(fine_grid(p)).reshape(total.shape)
-    return jnp.where(total < jnp.inf, total, -jnp.inf)  # a comparison with NaN is false
+    prior = frame.log_prior(fine_grid(p)).reshape([POINTS[p]] * p)
+    both = nodal.on_uniform_grid(values, POINTS[p]) + prior, nodal.lines_on_uniform_grid(values, POINTS[p]) + prior
+    polynomial, lines = (jnp.where(part < jnp.inf, part, -jnp.inf) for part in both)  # a comparison with NaN is false
+    return polynomial, lines
 
 
 def log_masses(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -87,10 +112,12 @@ class MarginalPosterior(BoxPosterior):
                 2.0 * jax.vmap(inverse, in_axes=(None, 0))(self.densities()[0], share)[:, None] - 1.0
             )
         k_point, k_move = jax.random.split(key)
+        smooth = ringing(self.frame, self.values) < RINGS
         chosen = jax.random.categorical(k_point, jnp.log(self.mass()).ravel(), shape=(count,))
 
         def log_density(cube: Float[Array, "points p"]) -> Float[Array, " points"]:
-            return nodal.at(self.values, cube) + self.frame.log_prior(cube) + self.frame.log_stretch(cube)
+            values = jnp.where(smooth, nodal.at(self.values, cube), nodal.lines_at(self.values, cube))
+            return values + self.frame.log_prior(cube) + self.frame.log_stretch(cube)
 
         def move(at: tuple[PRNGKeyArray, Float[Array, " p"]]) -> Float[Array, " p"]:
             return Slice(2).draw(at[0], log_density, at[1])
@@ -99,12 +126,16 @@ class MarginalPosterior(BoxPosterior):
         return self.frame.theta(jax.lax.map(move, start[::-1], batch_size=min(count, 256)))
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
-        """The moments of x given theta are interpolated between the nodes, and integrated over theta."""
-        share = nodal.from_uniform_grid(self.mass(), self.values.shape).ravel()
+        """The moments of x given theta, on straight lines between the nodes, integrated over theta.
+
+        Lines and not the polynomial: at a node far from the posterior the state may be anywhere.
+        """
+        share = nodal.shares_of_nodes(self.mass(), self.values.shape).ravel()
         mean, sd = self.bank.state_moments()
-        whole = jnp.tensordot(share, mean, axes=1)
-        spread = jnp.tensordot(share, sd**2 + (mean - whole) ** 2, axes=1)
-        return whole, jnp.sqrt(jnp.maximum(spread, 0.0))
+        share = share.reshape(-1, *(1 for _ in mean.shape[1:]))
+        whole = jnp.sum(jnp.where(share > 0.0, share * mean, 0.0), axis=0)
+        spread = jnp.where(share > 0.0, share * (sd**2 + (mean - whole) ** 2), 0.0)
+        return whole, jnp.sqrt(jnp.sum(spread, axis=0))
 
 
 def _cubic(values: Float[Array, " points"], u: Float[Array, ""]) -> Float[Array, ""]:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from epf.draw.quadrature import grid
-from epf.filters.marginal_posterior import POINTS, log_density_in_z
+from epf.filters.marginal_posterior import POINTS, fine_grid, log_density_in_z
 from epf.gibbs.frame import Frame, Place
 from epf.polynomial import nodal
 from epf.polynomial.nodes import gauss
@@ -39,18 +39,27 @@ def _profiles(density: Float[Array, "..."]) -> Float[Array, "p points"]:
 
 
 def wanted(
-    place: Place, profiles: Float[Array, "p points"], margin: int, widest: Place, prior: Place | None = None
+    place: Place,
+    profiles: Float[Array, "p points"],
+    margin: int,
+    widest: Place,
+    prior: Place | None = None,
+    shrink: float = 0.0,
 ) -> tuple[Place, Bool[Array, ""], Bool[Array, ""]]:
     """The frame for a posterior with these profiles, whether it is worth a move, and whether an edge is in the way.
 
-    `margin` cells of the grid are added at each end; no end lies outside of `widest`. An edge that is that of the `prior` is
-    in nobody's way.
+    `margin` cells of the grid are added to what is within 10 nats of the peak, at each end; no end lies outside of
+    `widest`. An edge that is that of the `prior` is in nobody's way. A box that is narrower than a share `shrink` of the
+    old one is worth a move for that alone.
     """
     p, points = profiles.shape
     line = jnp.asarray(grid(points), float)
     z = place.point(jnp.broadcast_to(line[:, None], (points, p))).T
     top = jnp.max(profiles, axis=1, keepdims=True)
-    first, last = _span(profiles > top - _DROP, margin)
+    first, last = _span(profiles > top - _DROP, 1)
+    # What lies beyond a node that is far down already is further down still; beyond one that is not there may be more.
+    near_first, near_last = _span(profiles > top - _NEAR, margin)
+    first, last = jnp.minimum(first, near_first), jnp.maximum(last, near_last)
     core_first, core_last = _span(profiles > top - _CORE, 0)
     low, high = _pick(z, first), _pick(z, last)
     # Half a cell more to each side: a peak narrower than a cell has a core of one point.
@@ -68,7 +77,8 @@ def wanted(
     share = (core_last - core_first + 1.0) / (points - 1)
     ideal = 2.0 * jnp.arcsinh(1.0) / (last_s - first_s)
     blocked = jnp.any(left_edge | right_edge)
-    return found, jnp.any(share < _WORTH * ideal), blocked
+    worth = (share < _WORTH * ideal) | (high - low < shrink * (place.high - place.low))
+    return found, jnp.any(worth), blocked
 
 
 def _span(inside: Bool[Array, "p points"], margin: int) -> tuple[Array, Array]:
@@ -98,6 +108,21 @@ def roughness(frame: Frame, values: Float[Array, "..."], part: Float[Array, "...
     gap = nodal.on_uniform_grid(rough, POINTS[values.ndim])
     mean = jnp.sum(share * gap)
     return jnp.sqrt(jnp.sum(share * (gap - mean) ** 2))
+
+
+def error_of_lines(frame: Frame, values: Float[Array, "..."]) -> Float[Array, ""]:
+    """How far, in nats, straight lines between the nodes may be from a smooth curve through them, where the posterior is.
+
+    An eighth of the second difference, which is right for a parabola; the largest of the parameters'.
+    """
+    mass = jax.nn.softmax(nodal.lines_on_uniform_grid(values, POINTS[values.ndim]) + frame.log_prior(
+        fine_grid(values.ndim)).reshape([POINTS[values.ndim]] * values.ndim), axis=None)  # fmt: skip
+    share, worst = nodal.shares_of_nodes(mass, values.shape), jnp.zeros(())
+    for axis in range(values.ndim):
+        bend = jnp.abs(jnp.diff(values, 2, axis=axis)) / 8.0
+        inner = jax.lax.slice_in_dim(share, 1, values.shape[axis] - 1, axis=axis)
+        worst = jnp.maximum(worst, jnp.sum(inner * jnp.minimum(bend, 100.0)))
+    return worst
 
 
 def cells_a_node(counts: tuple[int, ...]) -> int:

@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
 from epf.filters.bank import Bank, Filters, Seen
 from epf.filters.base import Info, Past
-from epf.filters.marginal_posterior import MarginalPosterior, log_masses
-from epf.filters.renoding import cells_a_node, nodal_profiles, posterior_profiles, roughness, wanted
+from epf.filters.marginal_posterior import RINGS, MarginalPosterior, log_masses, ringing
+from epf.filters.renoding import cells_a_node, error_of_lines, nodal_profiles, posterior_profiles, roughness, wanted
 from epf.gibbs.coordinates import Coordinates
 from epf.gibbs.frame import Frame, Place
 from epf.keys import packed, unpacked
@@ -25,6 +25,7 @@ from epf.polynomial import nodal
 
 _TOLERANCE = 0.1  # nats of roughness above which the nodes are moved before an observation is taken in
 _ROUNDS = 3
+_FLOOR = -1e4  # nats
 _SMOOTH, _RESOLVED = 0.67, 0.85  # shares of the degrees that one observation, and all together, should be made of
 
 
@@ -47,6 +48,8 @@ class Nodes(eqx.Module):
     """Observations that the young filters have taken in; -1 while there are none."""
     whole: Bool[Array, ""]
     """Whether the old filters have seen every observation at these very nodes."""
+    swing: Float[Array, ""]
+    """How far the old polynomial is from straight lines, in nats: above 2 these are used in its place."""
     seed: UInt32[Array, "3"]
 
 
@@ -74,7 +77,7 @@ class TensorNodes(eqx.Module):
         coordinates, seed = Coordinates(parameters(model)), packed(key)
         nodes = self._fresh(model, coordinates, Place.of_prior(coordinates), seed)
         mass = _log_mass(Frame(coordinates, nodes.place), nodes.values)
-        return Nodes(nodes, nodes, mass, jnp.asarray(0), jnp.asarray(-1), jnp.asarray(True), seed)
+        return Nodes(nodes, nodes, mass, jnp.asarray(0), jnp.asarray(-1), jnp.asarray(True), jnp.zeros(()), seed)
 
     def step(
         self,
@@ -86,7 +89,7 @@ class TensorNodes(eqx.Module):
         past: Past | None,
     ) -> tuple[Nodes, Info]:
         coordinates = Coordinates(parameters(model))
-        taken, relocated = self._sharply(key, model, coordinates, state.old, y, u)
+        taken, relocated = self._sharply(key, model, coordinates, state, y, u)
         frame, values = Frame(coordinates, taken.nodes.place), taken.nodes.values
         before = state.log_mass
         if self.discount < 1.0:
@@ -94,10 +97,11 @@ class TensorNodes(eqx.Module):
         elif self._moves:
             before = jax.lax.cond(relocated, lambda: _log_mass(frame, values - taken.increment), lambda: before)
         top = jnp.max(values)
-        old = NodeSet(taken.nodes.place, values - top, taken.nodes.bank)
-        mass = _log_mass(frame, old.values)
+        old = NodeSet(taken.nodes.place, _floored(values), taken.nodes.bank)
+        mass, swing = _log_mass(frame, old.values), ringing(frame, old.values)
+        rough = roughness(frame, old.values, old.values, _RESOLVED)
         run, whole = jnp.where(relocated, -1, state.run), state.whole & ~relocated
-        after, edge = Nodes(old, state.young, mass, state.t + 1, run, whole, state.seed), jnp.asarray(False)
+        after, edge = Nodes(old, state.young, mass, state.t + 1, run, whole, swing, state.seed), jnp.asarray(False)
         if self._moves:
             after = self._raise_young(key, model, coordinates, after, y, u, past)
             after, edge = self._follow(model, coordinates, after)
@@ -107,9 +111,9 @@ class TensorNodes(eqx.Module):
             jnp.min(old.bank.ess),
             seen.resampled,
             jnp.all(seen.collapsed),
-            jnp.max(seen.invalid),
+            jnp.max(jnp.where(_matters(frame, old.values), seen.invalid, 0)),
             jnp.all(seen.lost) | ~jnp.isfinite(mass),
-            roughness(frame, old.values, old.values, _RESOLVED),
+            jnp.where(swing < RINGS, rough, error_of_lines(frame, old.values)),
             edge & (self.catch_up == 0),
         )
         return after, info
@@ -150,11 +154,12 @@ class TensorNodes(eqx.Module):
         key: PRNGKeyArray,
         model: StateSpaceModel,
         coordinates: Coordinates,
-        nodes: NodeSet,
+        state: Nodes,
         y: Float[Array, "*y"],
         u: Array | None,
     ) -> tuple[Taken, Bool[Array, ""]]:
         """The same, but at nodes that resolve what the observation says; the second is whether they had to move."""
+        nodes = state.old
 
         def attempt(start: NodeSet) -> Taken:
             after, seen, increment = self._take_in(key, model, coordinates, start, y, u)
@@ -171,7 +176,7 @@ class TensorNodes(eqx.Module):
         def again(carry: tuple[NodeSet, Taken, Array]) -> tuple[NodeSet, Taken, Array]:
             start, _, rounds = carry
             taken = attempt(start)
-            start = jax.lax.cond(taken.unresolved, lambda: _moved(nodes, taken.sharper), lambda: start)
+            start = jax.lax.cond(taken.unresolved, lambda: _moved(nodes, taken.sharper, state.swing), lambda: start)
             return start, taken, rounds + 1
 
         def unresolved(carry: tuple[NodeSet, Taken, Array]) -> Bool[Array, ""]:
@@ -205,7 +210,7 @@ class TensorNodes(eqx.Module):
                 number = state.run + i
                 step_key = jax.random.fold_in(unpacked(state.seed), number + 1)
                 nodes, _, _ = self._take_in(step_key, model, coordinates, young, *row(number))
-                return NodeSet(nodes.place, nodes.values - jnp.max(nodes.values), nodes.bank)
+                return NodeSet(nodes.place, _floored(nodes.values), nodes.bank)
 
             rows = jnp.minimum(state.t - state.run, self.catch_up)
             return jax.lax.fori_loop(0, rows, one, state.young), state.run + rows
@@ -219,20 +224,23 @@ class TensorNodes(eqx.Module):
         old, young, replay = state.old, state.young, self.catch_up > 0
         # Replay may go wherever the prior does; a polynomial must not be carried to where it never was.
         widest = Place.of_prior(coordinates) if replay else old.place
-        profiles = posterior_profiles(Frame(coordinates, old.place), old.values)
-        place, worth, edge = wanted(old.place, profiles, 1, widest, Place.of_prior(coordinates))
+        frame, prior = Frame(coordinates, old.place), Place.of_prior(coordinates)
+        # A polynomial that rings must not choose; the values at the nodes are right whatever lies between them.
+        smooth = wanted(old.place, posterior_profiles(frame, old.values), 1, widest, prior)
+        coarse = wanted(old.place, nodal_profiles(frame, old.values), cells_a_node(self.counts), widest, prior, 0.9)
+        place, worth, edge = jax.tree.map(lambda a, b: jnp.where(state.swing < RINGS, a, b), smooth, coarse)
         due = worth | edge | ~state.whole if replay else worth
 
         def begin() -> Nodes:
-            new = self._fresh(model, coordinates, place, state.seed) if replay else _moved(old, place)
+            new = self._fresh(model, coordinates, place, state.seed) if replay else _moved(old, place, state.swing)
             return eqx.tree_at(lambda s: (s.young, s.run), state, (new, jnp.zeros_like(state.run)))
 
         def finish() -> Nodes:
-            values = young.values if replay else _moved(old, young.place).values
-            new = NodeSet(young.place, values - jnp.max(values), young.bank)
-            mass = _log_mass(Frame(coordinates, new.place), new.values)
-            whole = jnp.asarray(replay)
-            return Nodes(new, new, mass, state.t, jnp.full_like(state.run, -1), whole, state.seed)
+            values = young.values if replay else _moved(old, young.place, state.swing).values
+            new = NodeSet(young.place, _floored(values), young.bank)
+            frame = Frame(coordinates, new.place)
+            mass, swing = _log_mass(frame, new.values), ringing(frame, new.values)
+            return Nodes(new, new, mass, state.t, jnp.full_like(state.run, -1), jnp.asarray(replay), swing, state.seed)
 
         ready = state.run >= (state.t if replay else self.overlap)
         choice = jnp.where(state.run < 0, jnp.where(due, 1, 0), jnp.where(ready, 2, 0))
@@ -247,9 +255,20 @@ def _log_mass(frame: Frame, values: Float[Array, "..."]) -> Float[Array, ""]:
     return jax.nn.logsumexp(log_masses(frame, values))
 
 
-def _moved(nodes: NodeSet, place: Place) -> NodeSet:
-    """The polynomial at the nodes of another frame, with the clouds of the nearest old nodes."""
-    cube = _cube(nodes.values.shape)
+def _matters(frame: Frame, values: Float[Array, "..."]) -> Bool[Array, " nodes"]:
+    """Nodes that have any part in the posterior: at others, in the tails of the prior, a model may well overflow."""
+    return jax.nn.softmax(values.ravel() + frame.log_prior(_cube(values.shape))) > 1e-6
+
+
+def _floored(values: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The largest 0, and none so low that the others would lose their digits next to it."""
+    return jnp.maximum(values - jnp.max(values), _FLOOR)
+
+
+def _moved(nodes: NodeSet, place: Place, swing: Float[Array, ""]) -> NodeSet:
+    """The polynomial at the nodes of another frame, with the clouds of the nearest old nodes; straight lines if it rings."""
+    cube, shape = _cube(nodes.values.shape), nodes.values.shape
     at = nodes.place.cube(place.point(cube))
     nearest = jnp.argmin(jnp.sum((at[:, None, :] - cube) ** 2, axis=-1), axis=1)
-    return NodeSet(place, nodal.at(nodes.values, at).reshape(nodes.values.shape), nodes.bank.at(nearest))
+    values = jnp.where(swing < RINGS, nodal.at(nodes.values, at), nodal.lines_at(nodes.values, at))
+    return NodeSet(place, values.reshape(shape), nodes.bank.at(nearest))

@@ -6,13 +6,14 @@ is one small fixed matrix for each axis.
 
 from functools import lru_cache
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from epf.polynomial.basis import Chebyshev, from_values
 from epf.polynomial.indices import tensor
-from epf.polynomial.nodes import along, coefficients_from_values, grid, values_from_coefficients
+from epf.polynomial.nodes import along, coefficients_from_values, gauss, grid, values_from_coefficients
 
 
 def nodes(counts: tuple[int, ...]) -> Float[np.ndarray, "nodes p"]:
@@ -27,11 +28,27 @@ def on_uniform_grid(values: Float[Array, "..."], points: int) -> Float[Array, ".
     return values
 
 
-def from_uniform_grid(weights: Float[Array, "..."], counts: tuple[int, ...]) -> Float[Array, "..."]:
-    """From weights on the uniform grid to those at the nodes that give every polynomial the same sum: the transpose."""
+def lines_on_uniform_grid(values: Float[Array, "..."], points: int) -> Float[Array, "..."]:
+    """Straight lines between the nodes in place of the polynomial: nothing that is not at a node."""
+    for axis, count in enumerate(values.shape):
+        values = along(_hats(count, points), values, axis)
+    return values
+
+
+def shares_of_nodes(weights: Float[Array, "..."], counts: tuple[int, ...]) -> Float[Array, "..."]:
+    """Weights on the uniform grid, each handed to the nodes on both sides of its point by nearness: none is negative."""
     for axis, count in enumerate(counts):
-        weights = along(_to_uniform(count, weights.shape[axis]).T, weights, axis)
+        weights = along(_hats(count, weights.shape[axis]).T, weights, axis)
     return weights
+
+
+def lines_at(values: Float[Array, "..."], cube: Float[Array, "points p"]) -> Float[Array, " points"]:
+    """The same straight lines at points of the cube."""
+    index = [
+        jnp.interp(cube[:, i], jnp.asarray(gauss(count), cube.dtype), jnp.arange(count, dtype=cube.dtype))
+        for i, count in enumerate(values.shape)
+    ]
+    return jax.scipy.ndimage.map_coordinates(values, index, order=1, mode="nearest")
 
 
 def at(values: Float[Array, "..."], cube: Float[Array, "points p"]) -> Float[Array, " points"]:
@@ -75,3 +92,10 @@ def _values(coefficients: Float[Array, "..."]) -> Float[Array, "..."]:
 def _to_uniform(count: int, points: int) -> Float[np.ndarray, "points nodes"]:
     angles = np.arccos(np.linspace(-1.0, 1.0, points))
     return np.cos(np.outer(angles, np.arange(count))) @ coefficients_from_values(count)
+
+
+@lru_cache
+def _hats(count: int, points: int) -> Float[np.ndarray, "points nodes"]:
+    """Straight-line interpolation from the nodes to a uniform grid, constant beyond the outermost nodes."""
+    line, nodes = np.linspace(-1.0, 1.0, points), gauss(count)
+    return np.stack([np.interp(line, nodes, one) for one in np.eye(count)], axis=1)
