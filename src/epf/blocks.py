@@ -32,7 +32,11 @@ class Record(eqx.Module):
 @eqx.filter_jit
 def start(method: Filter, model: StateSpaceModel, root: PRNGKeyArray, u: Array | None) -> Any:
     """The filter's state before the first observation; `u` is the first row of inputs, if there are any."""
-    return method.init(step_key(root, 0), model, u)
+    state = method.init(step_key(root, 0), model, u)
+    # Without "weak" types, which a checkpoint cannot hold and for which a resumed run would be compiled anew.
+    return jax.tree.map(
+        lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype) if eqx.is_array(leaf) else leaf, state
+    )
 
 
 @eqx.filter_jit
