@@ -94,6 +94,7 @@ def fit(
         history = jax.tree.map(lambda before, now: np.concatenate([before, now]), after.record, history)
         elapsed += after.seconds
     result = Result(model, method, seed, t, state, history, tuple(kept.tolist()), elapsed, _settings(method, model, us))
+    result.inputs = 0 if us is None else us.shape[1]
     if kept_rows is not None:
         result.past = kept_rows[0][:t], None if kept_rows[1] is None else kept_rows[1][:t]
     if error is not None:

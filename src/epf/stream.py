@@ -15,6 +15,7 @@ from epf.checkpoint import Wanted, load_state, number, observation_shape, owner,
 from epf.errors import CheckpointError, DataError, SettingError
 from epf.filters.base import Filter, Info, Past
 from epf.fit import DOUBT, LEVELS, check_levels, check_method, doubt, failure, warn_of, warn_of_doubt, warn_of_edges
+from epf.forecast import Forecast, forecast
 from epf.kept import Kept
 from epf.keys import root_key
 from epf.model import StateSpaceModel, check_is_model
@@ -151,6 +152,10 @@ class Stream:
         """What is known now; before the first observation, the prior."""
         state = start(self.method, self.model, self._root, None) if self._state is None else self._state
         return self.method.posterior(self.model, state)
+
+    def forecast(self, steps: int, *, inputs: Any = None, draws: int = 1000, seed: int = 0) -> Forecast:
+        """Draws of the next `steps` states and observations, with intervals; `inputs` (steps, k) if the model has some."""
+        return forecast(self.model, self.posterior, self.t, steps, inputs, draws, seed)
 
     def __repr__(self) -> str:
         return f"Stream({type(self.model).__name__}, {type(self.method).__name__}, t={self.t})"
