@@ -1,8 +1,11 @@
 """A stream on disk: it goes on bit for bit, and a file that is not what it should be is refused in one sentence."""
 
 import json
+import os
 import random
 import resource
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +16,7 @@ import pytest
 import epf
 from epf import checkpoint, tensors
 from epf.errors import CheckpointError, EPFError, EPFWarning
+from epf.fingerprint import model_traces
 from epf.kept import Kept
 from models import AR, VectorAR
 
@@ -75,7 +79,7 @@ def test_inputs_vectors_and_levels_are_kept(tmp_path):
     inputs = np.sin(np.arange(8.0))[:, None]
     _, y = epf.simulate(VectorAR(), {"a": [0.9, 0.5], "gain": 0.7}, steps=8, seed=1, inputs=inputs)
     path = tmp_path / "run.epf"
-    begun = epf.Stream(VectorAR(), epf.SIR(20), levels=(0.1, 0.9))
+    begun = epf.Stream(VectorAR(), epf.SIR(20, proposal=epf.Bootstrap()), levels=(0.1, 0.9))
     begun.save(path)  # before the first observation
     stream = epf.Stream.load(path, VectorAR())
     assert stream._levels.tolist() == begun._levels.tolist()
@@ -327,6 +331,29 @@ def test_the_last_files_are_kept_and_a_half_written_one_does_no_harm(saved, tmp_
     assert not (tmp_path / "run.epf.partial").exists()
     with pytest.raises(epf.errors.SettingError):
         stream.save(path, keep=-1)
+
+
+TRACES = """
+import epf
+from epf.fingerprint import model_traces
+print([model_traces(model, 0) for model in (epf.zoo.Sin(), epf.zoo.StochasticVolatility(), epf.zoo.STAR())])
+"""
+
+
+def test_a_model_has_the_same_name_in_every_process():
+    """Nothing in it may hang on the order of a set, which differs from process to process."""
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", TRACES],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "12"
+    ]
+    assert found[0] == found[1]
+    assert model_traces(epf.zoo.Sin(), 0) in found[0]
 
 
 def test_another_version_of_jax_is_mentioned(saved, tmp_path):

@@ -32,6 +32,7 @@ from epf.filters.marginal import MarginalEPF
 from epf.filters.sir import SIR
 from epf.filters.storvik import Storvik
 from epf.gibbs.approximation import Chebyshev, Taylor
+from epf.laws import log_prob
 from epf.model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.smc.proposals.automatic import Automatic
 from epf.smc.proposals.base import Bootstrap
@@ -122,34 +123,38 @@ def model_traces(model: StateSpaceModel, inputs: int) -> str:
     u = jax.ShapeDtypeStruct((inputs,), number) if inputs else None
     hasher = hashlib.sha256(repr((params.labels, inputs, str(number))).encode())
 
-    def add(function: Callable[..., Any], *arguments: Any) -> Any:
-        # A law is a pytree: its arguments are traced; its kind, which the trace does not show, is in its description.
-        kinds: list[str] = []
-
-        def traced(*at: Any) -> Any:
-            found = function(*at)
-            kinds.append(_kind(found))
-            return [leaf for leaf in jax.tree.leaves(found) if isinstance(leaf, jax.Array | float | int)]
-
-        closed = jax.make_jaxpr(traced)(*arguments)
-        hasher.update(re.sub(r"0x[0-9a-f]+", "", f"{kinds[0]} {closed.jaxpr}").encode())
+    def add(function: Callable[..., Any], *arguments: Any) -> None:
+        closed = jax.make_jaxpr(function)(*arguments)
+        hasher.update(re.sub(r"0x[0-9a-f]+", "", str(closed.jaxpr)).encode())
         for constant in closed.consts:
-            array = np.asarray(constant) if not jax.dtypes.issubdtype(constant.dtype, jax.dtypes.extended) else None
-            hasher.update(b"" if array is None else f"{array.dtype}{array.shape}".encode() + array.tobytes())
+            array = np.asarray(constant)
+            hasher.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
 
-    x, new = jax.eval_shape(lambda theta, u: _state_and_new(model, theta, u), theta, u)
+    def density_of(law_of: Callable[..., Distribution]) -> Callable[..., Any]:
+        """A law by its log-density. (Its leaves would do, but their order changes from one process to the next.)"""
+
+        def at(value: jax.Array, *arguments: Any) -> jax.Array:
+            law = law_of(*arguments)
+            hasher.update(_kind(law).encode())
+            return log_prob(law, value)
+
+        return at
+
+    x, new, y = jax.eval_shape(lambda theta, u: _values(model, theta, u), theta, u)
     add(params.log_prior, theta)
-    add(lambda theta: initial_law(model, params.named(theta)), theta)
-    add(lambda theta, x, u: transition_law(model, params.named(theta), x, u), theta, x, u)
-    add(lambda theta, x, u: observation_law(model, params.named(theta), x, u), theta, x, u)
+    add(density_of(lambda theta: initial_law(model, params.named(theta))), x, theta)
+    add(density_of(lambda theta, x, u: transition_law(model, params.named(theta), x, u)), new, theta, x, u)
+    add(density_of(lambda theta, x, u: observation_law(model, params.named(theta), x, u)), y, theta, x, u)
     add(lambda x, new: advance(model, x, new), x, new)
     return hasher.hexdigest()
 
 
-def _state_and_new(model: StateSpaceModel, theta: jax.Array, u: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+def _values(model: StateSpaceModel, theta: jax.Array, u: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Something of the shapes of the state, its new part and an observation."""
     p = parameters(model).named(theta)
     x = jnp.zeros(initial_law(model, p).event_shape)
-    return x, jnp.zeros(transition_law(model, p, x, u).event_shape)
+    new = jnp.zeros(transition_law(model, p, x, u).event_shape)
+    return x, new, jnp.zeros(observation_law(model, p, x, u).event_shape)
 
 
 def _kind(value: Any) -> str:

@@ -148,6 +148,20 @@ class Stream:
         return stream
 
     @property
+    def levels(self) -> tuple[float, ...]:
+        """The quantile levels that each step's record has."""
+        return tuple(float(np.round(level, 6)) for level in np.asarray(self._levels, float))
+
+    @property
+    def latest(self) -> Record:
+        """The summary of the last update: means, sds, quantiles and the step's Info, each with one row."""
+        if self._record is None:
+            raise DataError(
+                "There is no record yet: it comes with the first update after the stream was made or loaded."
+            )
+        return self._record
+
+    @property
     def posterior(self) -> Posterior:
         """What is known now; before the first observation, the prior."""
         state = start(self.method, self.model, self._root, None) if self._state is None else self._state
