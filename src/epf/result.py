@@ -138,6 +138,49 @@ class Result:
 
         return plot_history(self, truth, ax)
 
+    def plot_density(self, names: Any = None, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
+        """The posterior density of each parameter, with its prior."""
+        from epf.report.plots import plot_density
+
+        return plot_density(self, names, truth, ax)
+
+    def plot_pair(self, names: Any = None, draws: int = 1000, seed: int = 0, axes: Any = None) -> Any:
+        """Parameters against each other, as posterior draws."""
+        from epf.report.plots import plot_pair
+
+        return plot_pair(self, names, draws, seed, axes)
+
+    def plot_states(self, y: Any = None, truth: Any = None, ax: Any = None) -> Any:
+        """The filtered states over time with the observations."""
+        from epf.report.plots import plot_states
+
+        return plot_states(self, y, truth, ax)
+
+    def plot_forecast(self, steps: int = 20, y: Any = None, inputs: Any = None, ax: Any = None) -> Any:
+        """The observations to come, with intervals."""
+        from epf.report.plots import plot_forecast
+
+        return plot_forecast(self, steps, y, inputs, ax)
+
+    def plot_diagnostics(self, ax: Any = None) -> Any:
+        """Effective particles, evidence and residual alarm over time, and the verdict."""
+        from epf.report.plots import plot_diagnostics
+
+        return plot_diagnostics(self, ax)
+
+    @property
+    def verdict(self) -> Any:
+        """Whether to trust this result, in words: good, doubtful or do not trust, and why."""
+        from epf.report.verdict import judge
+
+        return judge(self)
+
+    def report(self, path: str | os.PathLike[str], y: Any = None, title: str | None = None) -> None:
+        """Write an interactive HTML page that opens offline; with the observations `y`, these are shown with the states."""
+        from epf.report.page import write_page
+
+        write_page(self, Path(path), y, title)
+
     def __repr__(self) -> str:
         lines = [f"{key}: {value}" for key, value in self.settings.items()]
         low, high = self.posterior.quantile(0.05), self.posterior.quantile(0.95)

@@ -12,9 +12,10 @@ import numpy as np
 from epf.blocks import Record, run_block, start
 from epf.check import Shapes, check_inputs, check_model, check_observations, check_seed, is_whole
 from epf.checkpoint import Wanted, load_state, number, observation_shape, owner, save_state
+from epf.doubt import DOUBT, doubt
 from epf.errors import CheckpointError, DataError, SettingError
 from epf.filters.base import Filter, Info, Past
-from epf.fit import DOUBT, LEVELS, check_levels, check_method, doubt, failure, warn_of, warn_of_doubt, warn_of_edges
+from epf.fit import LEVELS, check_levels, check_method, failure, warn_of, warn_of_doubt, warn_of_edges
 from epf.forecast import Forecast, forecast
 from epf.kept import Kept
 from epf.keys import root_key
@@ -87,7 +88,7 @@ class Stream:
         self.log_evidence += float(record.info.log_evidence[0])
         warn_of(record, self.t)
         warn_of_edges(record, self.t)
-        found = doubt(record, self.method, self._doubt)
+        found = doubt(record, self.method.residuals_add_up, self._doubt)
         warn_of_doubt(found if self._doubt <= DOUBT else found[:0], self.method, self.t)  # once is enough
         self._doubt = float(found[-1])
         return jax.tree.map(lambda leaf: leaf[0], record.info)

@@ -14,11 +14,6 @@ LEVEL = epf.zoo.LocalLevel()
 _, Y = epf.simulate(LEVEL, {"level_variance": 0.5, "noise_variance": 0.3}, steps=40, seed=3)
 
 
-@pytest.fixture(scope="module")
-def result():
-    return epf.fit(LEVEL, Y[:30], epf.SIR(200), seed=2)
-
-
 def leaves(tree):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 

@@ -62,7 +62,7 @@ def demo(
 
 @app.command(
     context_settings=_FIELDS,
-    epilog="Examples: `epf fit sin y.csv --particles 500 --plot out.png`, "
+    epilog="Examples: `epf fit sin y.csv --particles 500 --report out.html`, "
     "`epf fit model.py:Room data.csv --columns temperature --inputs outside,heater --method storvik`, "
     "`epf fit star y.csv --lags 2 --json`",
 )
@@ -79,6 +79,7 @@ def fit(
     seed: Annotated[int, typer.Option(help="Seed of the method.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the result, which epf.load reads.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of the parameters over time, .png or .pdf.")] = None,
+    report: Annotated[Path | None, typer.Option(help="HTML page with everything, which opens offline.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -105,6 +106,7 @@ def fit(
             as_json=as_json,
             out=out,
             plot=plot,
+            report=report,
             said=said,
         )
 

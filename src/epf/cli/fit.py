@@ -62,6 +62,7 @@ def run(
     as_json: bool,
     out: Path | None,
     plot: Path | None,
+    report: Path | None,
     said: list[str],
 ) -> None:
     """Read, fit, and tell."""
@@ -71,10 +72,12 @@ def run(
         result.save(out)
     if plot is not None:
         _draw(result, plot)
+    if report is not None:
+        result.report(report, y=y)
     if as_json:
         print(json.dumps(as_dictionary(result, said), allow_nan=False))
     elif not quiet:
-        _print(result, [path for path in (out, plot) if path is not None])
+        _print(result, [path for path in (out, plot, report) if path is not None])
 
 
 def as_dictionary(result: Result, said: list[str]) -> dict[str, Any]:
