@@ -57,11 +57,11 @@ class Stream:
         """Take in one observation (a number or a row, NaN where missing) and this step's inputs, if the model has any."""
         us = check_inputs(u if u is None or getattr(u, "ndim", 1) == 2 else [u], 1, self.t)
         inputs = 0 if us is None else us.shape[1]
-        shapes = self._shapes or check_model(self.model, None if us is None else us[0])
         if self.t and self._inputs != inputs:
             raise DataError(
                 f"update() was given {inputs} inputs at t = {self.t + 1}, but {self._inputs} before: give as many each time."
             )
+        shapes = self._shapes or check_model(self.model, None if us is None else us[0])
         ys = check_observations([y], shapes, self.t)
         if self._state is None:
             self.method.check(self.model, None if us is None else us[0])

@@ -15,9 +15,11 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 import epf
+from epf.cli import stream as command
 from epf.cli.app import app
 from epf.cli.methods import NAMES, make_method
 from epf.cli.models import find_model, split
+from epf.cli.rows import Columns
 from epf.errors import EPFError
 
 SIR = ["--method", "sir", "--particles", "20"]
@@ -104,7 +106,26 @@ def test_a_stream_prints_a_line_for_each_row_and_goes_on_from_its_checkpoint(dat
     assert "--resume needs --checkpoint" in run("stream", "sin", data, "--resume", code=2).stderr
 
 
-def test_an_interrupted_stream_keeps_what_it_learned_and_says_how_to_go_on(data, tmp_path):
+def test_an_interrupt_waits_for_the_row_under_way_and_is_kept(data, tmp_path, monkeypatch):
+    rows = list(command.read_rows(str(data), Columns()))
+
+    def interrupted(*_):
+        yield from rows[:7]
+        os.kill(os.getpid(), signal.SIGINT)
+        yield from rows[7:]
+
+    monkeypatch.setattr(command, "read_rows", interrupted)
+    before, keep = signal.getsignal(signal.SIGINT), tmp_path / "run.epf"
+    result = run("stream", "sin", data, *SIR, "--checkpoint", keep, code=130)
+    assert "Interrupted at t = 7, kept in" in result.stderr
+    assert result.stderr.strip().endswith("--resume")
+    assert len(result.stdout.splitlines()) == 7
+    assert epf.Stream.load(keep, epf.zoo.Sin()).position == 7
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+@pytest.mark.slow
+def test_an_interrupted_process_keeps_what_it_learned_and_says_how_to_go_on(data, tmp_path):
     keep = tmp_path / "run.epf"
     command = [sys.executable, "-m", "epf.cli", "stream", "sin", "-", *SIR, "--checkpoint", str(keep)]
     process = subprocess.Popen(
@@ -159,7 +180,7 @@ def test_methods_by_name():
             make_method(*arguments)
 
 
-@pytest.mark.parametrize("command", ["fit", "simulate", "stream"])
-def test_help_shows_examples(command):
-    os.environ.setdefault("COLUMNS", "120")
-    assert f"epf {command}" in run(command, "--help").output
+@pytest.mark.parametrize("name", ["fit", "simulate", "stream"])
+def test_help_shows_examples(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert f"epf {name}" in run(name, "--help").output

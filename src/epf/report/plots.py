@@ -7,6 +7,7 @@ import numpy as np
 
 from epf.doubt import DOUBT, doubt
 from epf.errors import SettingError
+from epf.report.tables import flat
 from epf.report.verdict import judge
 
 BLUE, GREY, ORANGE = "#0072B2", "#555555", "#D55E00"  # Okabe and Ito's palette, safe for the colour-blind
@@ -78,7 +79,7 @@ def plot_density(result: Any, names: Any = None, truth: dict[str, Any] | None = 
 def density_curves(result: Any, label: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """A grid about the posterior, the density on it, and the prior's where it is that of one number."""
     index = result.parameters.index(label)
-    low, high = (float(q[index]) for q in result.posterior.quantiles(jnp.asarray([0.001, 0.999], float)))
+    low, high = (float(flat(result.quantile(level))[index]) for level in (0.001, 0.999))
     spread = 0.15 * (high - low) or 0.1 * abs(high) or 0.1
     grid = np.linspace(low - spread, high + spread, 301)
     name = label.split("[")[0]

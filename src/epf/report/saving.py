@@ -36,8 +36,8 @@ def save(result: Any, folder: Path) -> None:
             f"{folder} cannot be written ({reason(error)}): check the folder and the disk."
         ) from error
     arrays = {f"record.{name}": np.asarray(value) for name, value in _by_name(result.record).items()}
-    draws = result.posterior.draws(jax.random.key(0), _DRAWS)
-    arrays |= {"draws": np.asarray(draws)}
+    draws = [np.reshape(values, (_DRAWS, -1)) for values in result.sample(_DRAWS).values()]
+    arrays |= {"draws": np.concatenate([np.zeros((_DRAWS, 0), np.asarray(result.record.mean).dtype), *draws], axis=1)}
     if result.past is not None:
         arrays |= {"past.ys": result.past[0]} | ({} if result.past[1] is None else {"past.us": result.past[1]})
     facts = {

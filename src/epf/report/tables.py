@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from epf.check import is_whole
@@ -19,12 +18,15 @@ def summary(result: Any, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
     """A pandas DataFrame, one row a parameter: mean, sd and quantiles, in the manner of ArviZ's summary."""
     import pandas as pd
 
-    posterior, labels = result.posterior, list(result.parameters.labels)
-    mean, sd = posterior.moments()
-    columns: dict[str, Any] = {"mean": np.asarray(mean, float), "sd": np.asarray(sd, float)}
-    for level, row in zip(levels, posterior.quantiles(jnp.asarray(levels, float)), strict=True):
-        columns[f"{100 * level:g}%"] = np.asarray(row, float)
+    labels = list(result.parameters.labels)
+    columns = {"mean": flat(result.mean), "sd": flat(result.sd)}
+    columns |= {f"{100 * level:g}%": flat(result.quantile(float(level))) for level in levels}
     return pd.DataFrame(columns, index=pd.Index(labels, name="parameter"))
+
+
+def flat(values: dict[str, Any]) -> np.ndarray:
+    """Values by name as one vector, in the order of the labels."""
+    return np.concatenate([np.zeros(0), *(np.ravel(value) for value in values.values())])
 
 
 def to_xarray(result: Any) -> Any:
