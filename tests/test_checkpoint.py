@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 import epf
 from epf import checkpoint, tensors
 from epf.errors import CheckpointError, EPFError, EPFWarning
-from epf.fingerprint import model_traces
+from epf.fingerprint import describe, model_traces, rebuild
 from epf.kept import Kept
 from models import AR
 
@@ -95,6 +96,17 @@ def test_inputs_vectors_and_levels_are_kept(tmp_path):
     stream = epf.Stream.load(path, model)
     with pytest.raises(epf.errors.DataError, match="0 inputs at t = 8, but 1 before"):
         stream.update(y[0])
+
+
+def test_methods_are_made_again_from_their_settings():
+    own = [
+        epf.EPF(500, approximation=epf.Taylor(7, {"theta": 0.1}), sampler=epf.Slice(2), discount=0.99, refresh=3),
+        epf.LiuWest(10, proposal=epf.Defensive(0.2), resampling=epf.Residual(), rho=0.8),
+        epf.MarginalEPF(50, nodes=(5, 7)),
+        epf.EPF(20, approximation=epf.Chebyshev(box={"theta": (-1.0, 1.0)})),
+    ]
+    for method in [*METHODS.values(), *own]:
+        assert eqx.tree_equal(rebuild(json.loads(json.dumps(describe(method))), 10_000), method), method
 
 
 def test_kept_observations_come_back():
@@ -225,6 +237,20 @@ def test_forged_headers_are_refused(saved, tmp_path):
     path.write_bytes(resealed(content, other_class, sign=True))
     refused(path, None, None, "cannot be made again")
     refused(path, None, epf.SIR(20), "os.system, not SIR")
+    for huge in (
+        epf.SIR(10**12),
+        epf.EPF(20, approximation=epf.Chebyshev(order=10**6)),
+        epf.EPF(20, sampler=epf.InverseCDF(10**9 + 1)),
+        epf.MarginalEPF(20, nodes=10**9),
+        epf.MarginalEPF(20, nodes=(10**5, 10**5)),
+    ):  # made from a file alone they would cost memory or time without end
+
+        def swapped(h, top, data, huge=huge):
+            h["method"] = describe(huge)
+            return data
+
+        path.write_bytes(resealed(content, swapped, sign=True))
+        refused(path, None, None, "cannot be made again")
     forged(lambda h, top: top["state.x"].update(shape=[10**18]), "does not fit")
     forged(lambda h, top: top["state.x"].update(shape=[2, 10]), "float32[2, 10] in it, where float32[20] belongs")
     forged(lambda h, top: top["state.x"].update(dtype="I32"), "int32[20] in it")
@@ -343,7 +369,7 @@ def test_the_last_files_are_kept_and_a_half_written_one_does_no_harm(saved, tmp_
 
 TRACES = """
 import epf
-from epf.fingerprint import model_traces
+from epf.fingerprint import describe, model_traces, rebuild
 print([model_traces(model, 0) for model in (epf.zoo.Sin(), epf.zoo.StochasticVolatility(), epf.zoo.STAR())])
 """
 

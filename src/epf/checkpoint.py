@@ -93,7 +93,7 @@ def load_state(
     file = inspect(path)
     header = check_header(file, kind)
     if method is None:
-        method = rebuild(header["method"])
+        method = rebuild(header["method"], path.stat().st_size)
     _check_owner(path, header, model, method)
     structure = _structure(method, model, header["seed"], header["inputs"]) if header["t"] else None
     own: Wanted = {name: (np.dtype(leaf.dtype), tuple(leaf.shape)) for name, leaf in _leaves(structure).items()}

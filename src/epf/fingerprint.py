@@ -50,6 +50,16 @@ _PARTS: tuple[type, ...] = (
 _BY_NAME = {made.__name__: made for made in (*_METHODS, *_PARTS)}
 _SMALL = 64  # numbers of an array that a description shows; a larger one is shown by its hash
 _DEPTH = 12
+# What sets the size of tables or the length of a trace, which a file alone must not be able to blow up.
+_LIMITS = {
+    "order": 32,
+    "nodes": 100_000,
+    "points": 4097,
+    "iterations": 64,
+    "catch_up": 4096,
+    "sweeps": 256,
+    "steps": 4096,
+}
 
 
 def describe(value: Any, depth: int = _DEPTH) -> Any:
@@ -84,10 +94,14 @@ def _describe_array(array: np.ndarray) -> Any:
     return {"array": str(array.dtype), "shape": list(array.shape), "hash": _hash(np.ascontiguousarray(array).tobytes())}
 
 
-def rebuild(description: Any) -> Filter:
-    """A method of the library from its description; an error asks for the method where that cannot be done."""
+def rebuild(description: Any, size: int) -> Filter:
+    """A method of the library from its description in a file of `size` bytes.
+
+    An error asks for the method where that cannot be done: it has parts of the user's own, or numbers so large that only
+    the user should be able to ask for what they cost.
+    """
     try:
-        method = _rebuild(description, _DEPTH)
+        method = _rebuild(description, _DEPTH) if _is_modest(description, size // 4, _DEPTH) else None
     except (EPFError, TypeError, ValueError, KeyError, AttributeError):
         method = None
     if not isinstance(method, Filter):
@@ -95,6 +109,26 @@ def rebuild(description: Any) -> Filter:
             "The method of this file cannot be made again from its settings: give it, as in load(path, model, method)."
         )
     return method
+
+
+def _is_modest(value: Any, numbers: int, depth: int) -> bool:
+    """Whether no setting asks for more than a file with so many numbers can be the outcome of."""
+    if depth == 0:
+        return False
+    if isinstance(value, list):
+        return all(_is_modest(entry, numbers, depth - 1) for entry in value)
+    if not isinstance(value, dict):
+        return True
+    fields = value.get("fields")
+    if isinstance(fields, dict):
+        limits = {**_LIMITS, "particles": numbers, "nodes": min(numbers, _LIMITS["nodes"])}
+        for name, limit in limits.items():
+            setting = fields.get(name)
+            counts = setting if isinstance(setting, list) else [setting]
+            if not math.prod(n for n in counts if isinstance(n, int | float)) <= limit:
+                return False
+        return all(_is_modest(entry, numbers, depth - 1) for entry in fields.values())
+    return True
 
 
 def _rebuild(value: Any, depth: int) -> Any:

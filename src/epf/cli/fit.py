@@ -26,7 +26,7 @@ def load_series(source: str, columns: Columns, format: str | None, skip_bad: boo
                 raise bad_row(source, row)
             left_out += 1
             if not quiet:
-                print(f"{source}, line {row.line} left out: {row.why}.", file=sys.stderr)
+                print(f"{place(source, row.line)} left out: {row.why}.", file=sys.stderr)
             continue
         ys.append(row.y)
         if row.u is not None:
@@ -37,9 +37,14 @@ def load_series(source: str, columns: Columns, format: str | None, skip_bad: boo
     return y[:, 0] if y.shape[1] == 1 else y, np.asarray(us) if us else None
 
 
+def place(source: str, line: int) -> str:
+    """Where a row stands, in words."""
+    return f"{'standard input' if source == '-' else source}, line {line}"
+
+
 def bad_row(source: str, row: BadRow) -> DataError:
     """The error for a row that cannot be used."""
-    return DataError(f"{source}, line {row.line}: {row.why}; correct it, or add --on-error skip.")
+    return DataError(f"{place(source, row.line)}: {row.why}; correct it, or add --on-error skip.")
 
 
 def check_on_error(on_error: str) -> bool:

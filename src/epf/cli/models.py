@@ -95,7 +95,7 @@ def _refuse_unknown(name: str, values: dict[str, Any], known: tuple[str, ...]) -
         if key not in known:
             raise SettingError(
                 f"--{key.replace('_', '-')} is no option of this command and no field of {name}, whose fields are "
-                f"{', '.join(known) or 'none'}: check the spelling."
+                f"{', '.join(dict.fromkeys(known)) or 'none'}: check the spelling."
             )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from epf.cli.fit import bad_row, check_on_error, finite
+from epf.cli.fit import bad_row, check_on_error, finite, place
 from epf.cli.outcome import INTERRUPTED
 from epf.cli.rows import BadRow, Columns, Row, read_rows
 from epf.errors import DataError, EPFError, SettingError
@@ -105,16 +105,16 @@ def run(
                         raise bad_row(source, row)
                     stream.position += 1
                     if not quiet:
-                        print(f"{source}, line {row.line} left out: {row.why}.", file=sys.stderr)
+                        print(f"{place(source, row.line)} left out: {row.why}.", file=sys.stderr)
                     continue
                 try:
                     _take(stream, row)
                 except DataError as why:
                     if not skip_bad:
-                        raise DataError(f"{source}, line {row.line}: {why}") from None
+                        raise DataError(f"{place(source, row.line)}: {why}") from None
                     stream.position += 1
                     if not quiet:
-                        print(f"{source}, line {row.line} left out: {why}", file=sys.stderr)
+                        print(f"{place(source, row.line)} left out: {why}", file=sys.stderr)
                     continue
                 if stream.t % every == 0:
                     print(json.dumps(line(stream, row), allow_nan=False), flush=True)
