@@ -10,7 +10,7 @@ install: $(READY)
 $(READY): pyproject.toml
 	@echo "Setting up $(VENV) (once; a minute or two)"
 	@test -x $(BIN)/python || python3 -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cli,plots,arviz,tests]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cli,plots,report,arviz,tests]"
 	@touch $(READY)
 
 demo: install

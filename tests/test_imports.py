@@ -9,7 +9,8 @@ import json, sys, jax
 before = {k: str(v) for k, v in jax.config.values.items()}
 import epf
 after = {k: str(v) for k, v in jax.config.values.items()}
-heavy = [m for m in ("matplotlib", "plotly", "xarray", "pandas", "arviz", "typer", "rich") if m in sys.modules]
+NAMES = "matplotlib plotly xarray pandas arviz typer rich safetensors pyarrow".split()
+heavy = [m for m in NAMES if m in sys.modules]
 print(json.dumps({"heavy": heavy, "changed": sorted(k for k in after if before.get(k) != after[k])}))
 """
 

@@ -1,7 +1,12 @@
 """The README's examples run, one after the other, as a reader would paste them."""
 
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -20,6 +25,31 @@ def test_the_examples_run_and_learn_the_truth(capsys):
         assert abs(result.mean[name] - truth) < 4.0 * result.sd[name]
     assert abs(names["learned"].mean["theta"] - 0.52) < 0.1  # where the exact posterior is, below the truth
     assert names["stream"].posterior.mean == result.mean
+
+
+def test_the_three_commands_lead_from_a_csv_to_a_report(tmp_path, monkeypatch):
+    pytest.importorskip("typer")
+    from typer.testing import CliRunner
+
+    from epf.cli.app import app
+
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"<!-- commands: run by the tests -->\n```sh\n(.*?)```", README.read_text(), re.S)
+    commands = [shlex.split(line) for line in block.strip().splitlines()]
+    assert len(commands) == 3
+    for command in commands[:2]:
+        assert command[0] == "epf"
+        run = CliRunner().invoke(app, command[1:])
+        assert run.exit_code == 0, run.output
+    page = (tmp_path / "report.html").read_text()
+    assert "level_variance" in page
+    assert 'class="verdict good"' in page
+    program, *rest = commands[2]
+    assert program == "python"
+    table = subprocess.run([sys.executable, *rest], capture_output=True, text=True, check=True).stdout
+    for name in ("level_variance", "noise_variance"):
+        mean, sd = (float(cell) for cell in next(row for row in table.splitlines() if name in row).split()[1:3])
+        assert abs(mean - 0.5) < 4.0 * sd  # what it was simulated with
 
 
 def test_it_opens_with_the_two_commands():

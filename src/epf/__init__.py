@@ -16,6 +16,7 @@ from epf.filters.storvik import Storvik as Storvik
 from epf.fit import fit as fit
 from epf.gibbs.approximation import Chebyshev as Chebyshev
 from epf.gibbs.approximation import Taylor as Taylor
+from epf.load import load as load
 from epf.model import StateSpaceModel as StateSpaceModel
 from epf.model import fix as fix
 from epf.offline.point_mass import PointMass as PointMass

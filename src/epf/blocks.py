@@ -33,9 +33,11 @@ class Record(eqx.Module):
 def start(method: Filter, model: StateSpaceModel, root: PRNGKeyArray, u: Array | None) -> Any:
     """The filter's state before the first observation; `u` is the first row of inputs, if there are any."""
     state = method.init(step_key(root, 0), model, u)
-    # A number that took its type from Python is of another type to the compiler than one that came out of a block, and
-    # the block would be compiled for each.
-    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), state)
+    # Without "weak" types, as numbers have that took theirs from Python: a checkpoint cannot hold them, and to the compiler
+    # they are others than those that come out of a block, which it would compile once more for them.
+    return jax.tree.map(
+        lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype) if eqx.is_array(leaf) else leaf, state
+    )
 
 
 @eqx.filter_jit

@@ -45,6 +45,10 @@ class NumericalError(EPFError, ArithmeticError):
         self.result = result
 
 
+class CheckpointError(EPFError, ValueError):
+    """A file of a stream or of a result cannot be written, or is not what it should be."""
+
+
 class EPFWarning(UserWarning):
     """Something the reader of a result should know."""
 

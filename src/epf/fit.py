@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from epf.blocks import Record, fill, run_block, start
 from epf.check import check_inputs, check_model, check_observations, check_seed
+from epf.doubt import DOUBT, doubt
 from epf.errors import DataError, EPFWarning, NumericalError, SettingError, kind
 from epf.filters.base import Filter, Past
 from epf.keys import root_key
@@ -25,7 +26,6 @@ LEVELS = (0.05, 0.5, 0.95)
 _ROOM = 1024
 _FIRST_BLOCK = 16
 _SECONDS_A_BLOCK = 0.5
-DOUBT = 0.5  # nats
 
 
 def fit(
@@ -94,6 +94,7 @@ def fit(
         history = jax.tree.map(lambda before, now: np.concatenate([before, now]), after.record, history)
         elapsed += after.seconds
     result = Result(model, method, seed, t, state, history, tuple(kept.tolist()), elapsed, _settings(method, model, us))
+    result.inputs = 0 if us is None else us.shape[1]
     if kept_rows is not None:
         result.past = kept_rows[0][:t], None if kept_rows[1] is None else kept_rows[1][:t]
     if error is not None:
@@ -101,7 +102,7 @@ def fit(
         raise error
     warn_of(history, t)
     warn_of_edges(history, t)
-    warn_of_doubt(doubt(history, method), method, t)
+    warn_of_doubt(doubt(history, method.residuals_add_up), method, t)
     return result
 
 
@@ -179,24 +180,6 @@ def warn_of_edges(record: Record, last: int) -> None:
             EPFWarning,
             stacklevel=3,
         )
-
-
-def doubt(record: Record, method: Filter, before: float = 0.0) -> np.ndarray:
-    """How far, in nats, the approximated log-density may be from the exact one, step by step; 0 where none is made.
-
-    The errors of single steps add up like independent ones; those of the past lose weight as the posterior shrinks, since
-    over a smaller region they vary less.
-    """
-    residual = np.nan_to_num(np.asarray(record.info.residual, float), nan=0.0, posinf=1e6)
-    if not method.residuals_add_up:
-        return residual
-    with np.errstate(all="ignore"):
-        shrink = np.nanmax(np.minimum(record.sd[1:] / record.sd[:-1], 1.0), axis=1, initial=0.0)
-    total, found = before, []
-    for step, kept in zip(residual, [1.0, *np.nan_to_num(shrink, nan=1.0)], strict=True):
-        total = float(np.hypot(total * kept, min(step, 1e6)))
-        found.append(total)
-    return np.asarray(found)
 
 
 def warn_of_doubt(found: np.ndarray, method: Filter, last: int) -> None:

@@ -41,6 +41,14 @@ class Kept:
         self.ys: Rows | None = None
         self.us: Rows | None = None
 
+    @classmethod
+    def of(cls, length: int, ys: np.ndarray, us: np.ndarray | None) -> "Kept":
+        """What was kept before, read from a file."""
+        kept = cls(length)
+        for i, y in enumerate(ys):
+            kept.append(np.asarray(y), None if us is None else us[i])
+        return kept
+
     def append(self, y: np.ndarray, u: np.ndarray | None) -> None:
         if self.ys is None:
             self.ys, self.us = Rows(y), None if u is None else Rows(u)

@@ -1,6 +1,9 @@
 """Result: the answer a user holds."""
 
+import os
+from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,7 @@ from epf.blocks import Record
 from epf.check import is_number
 from epf.errors import SettingError
 from epf.filters.base import Filter
+from epf.forecast import Forecast, forecast
 from epf.model import StateSpaceModel
 from epf.parameters import Parameters
 from epf.posterior import Posterior
@@ -44,6 +48,8 @@ class Result:
         self.settings = settings
         self.past: tuple[np.ndarray, np.ndarray | None] | None = None
         """All observations and inputs so far, where the method goes through them again."""
+        self.inputs = 0
+        """How many inputs each step has."""
 
     @cached_property
     def posterior(self) -> Posterior:
@@ -95,11 +101,85 @@ class Result:
 
         return history(self.record, self.t, self.levels, self.parameters.labels)
 
+    def forecast(self, steps: int, *, inputs: Any = None, draws: int = 1000, seed: int = 0) -> Forecast:
+        """Draws of the next `steps` states and observations, with intervals; `inputs` (steps, k) if the model has some."""
+        if self.model is None:
+            raise SettingError("A forecast needs the model: load the result with it, as in epf.load(path, model).")
+        return forecast(self.model, self.posterior, self.t, steps, inputs, draws, seed)
+
+    def summary(self, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
+        """A small table (pandas.DataFrame), one row a parameter: mean, sd and quantiles."""
+        from epf.report.tables import summary
+
+        return summary(self, levels)
+
+    def to_xarray(self) -> Any:
+        """The history as an xarray.Dataset that also carries the settings and the versions."""
+        from epf.report.tables import to_xarray
+
+        return to_xarray(self)
+
+    def to_arviz(self, draws: int = 4000, observed: Any = None, seed: int = 0) -> Any:
+        """ArviZ's InferenceData: equally weighted draws of posterior and prior, the next observation's predictive draws,
+        the observed data if given, and the statistics of each step."""
+        from epf.report.tables import to_arviz
+
+        return to_arviz(self, draws, observed, seed)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result into a folder; `epf.load(path)` reads it, `epf.load(path, model)` can also go on from it."""
+        from epf.report.saving import save
+
+        save(self, Path(path))
+
     def plot(self, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
         """Each parameter over time with its central band, and the truth where it is known; returns matplotlib axes."""
         from epf.report.plots import plot_history
 
         return plot_history(self, truth, ax)
+
+    def plot_density(self, names: Any = None, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
+        """The posterior density of each parameter, with its prior."""
+        from epf.report.plots import plot_density
+
+        return plot_density(self, names, truth, ax)
+
+    def plot_pair(self, names: Any = None, draws: int = 1000, seed: int = 0, axes: Any = None) -> Any:
+        """Parameters against each other, as posterior draws."""
+        from epf.report.plots import plot_pair
+
+        return plot_pair(self, names, draws, seed, axes)
+
+    def plot_states(self, y: Any = None, truth: Any = None, ax: Any = None) -> Any:
+        """The filtered states over time with the observations."""
+        from epf.report.plots import plot_states
+
+        return plot_states(self, y, truth, ax)
+
+    def plot_forecast(self, steps: int = 20, y: Any = None, inputs: Any = None, ax: Any = None) -> Any:
+        """The observations to come, with intervals."""
+        from epf.report.plots import plot_forecast
+
+        return plot_forecast(self, steps, y, inputs, ax)
+
+    def plot_diagnostics(self, ax: Any = None) -> Any:
+        """Effective particles, evidence and residual alarm over time, and the verdict."""
+        from epf.report.plots import plot_diagnostics
+
+        return plot_diagnostics(self, ax)
+
+    @property
+    def verdict(self) -> Any:
+        """Whether to trust this result, in words: good, doubtful or do not trust, and why."""
+        from epf.report.verdict import judge
+
+        return judge(self)
+
+    def report(self, path: str | os.PathLike[str], y: Any = None, title: str | None = None) -> None:
+        """Write an interactive HTML page that opens offline; with the observations `y`, these are shown with the states."""
+        from epf.report.page import write_page
+
+        write_page(self, Path(path), y, title)
 
     def __repr__(self) -> str:
         lines = [f"{key}: {value}" for key, value in self.settings.items()]

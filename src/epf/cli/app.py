@@ -1,9 +1,11 @@
 """The commands, and what they have in common."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from epf.cli.outcome import CODES
 
 app = typer.Typer(
     name="epf",
@@ -11,7 +13,33 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
+    epilog=CODES,
 )
+
+# Options that no command knows are fields of the model, so they are left for it.
+_FIELDS = {"ignore_unknown_options": True}
+_MODEL = (
+    "MODEL is sin, cauchy-ar, star, local-level, stochastic-volatility, linear-gaussian or path/to/file.py:ClassName"
+)
+_MODEL_DATA = typer.Argument(
+    metavar="MODEL DATA [--FIELD VALUE]...",
+    help=f"{_MODEL}; DATA is a CSV, TSV, JSON lines or Parquet file, or - for standard input. A field of the model is a "
+    "number, numbers with commas, or a prior such as 'normal(0,1)'.",
+)
+Arguments = Annotated[list[str], _MODEL_DATA]
+Columns_ = Annotated[
+    str, typer.Option("--columns", help="Columns of the observations, with commas; else y, y1 .. or all.")
+]
+Time = Annotated[str | None, typer.Option(help="Column of the time, which is not an observation.")]
+Inputs = Annotated[str, typer.Option(help="Columns of the inputs u, with commas.")]
+Format = Annotated[str | None, typer.Option(help="csv, tsv, jsonl or parquet, where the name does not tell.")]
+OnError = Annotated[str, typer.Option(help="What a malformed row does: stop, or skip it.")]
+Method = Annotated[
+    str | None, typer.Option(help="epf, marginal, storvik, sir, liu-west, kalman or extended-kalman. [default: epf]")
+]
+Particles = Annotated[int | None, typer.Option(min=1, help="Particles of the method.")]
+Order = Annotated[int | None, typer.Option(min=1, help="Order of the polynomials (epf, marginal).")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors and results asked for.")]
 
 
 @app.callback()
@@ -30,3 +58,145 @@ def demo(
     from epf.cli.demo import run
 
     run(steps, particles, seed, out)
+
+
+@app.command(
+    context_settings=_FIELDS,
+    epilog="Examples: `epf fit sin y.csv --particles 500 --report out.html`, "
+    "`epf fit model.py:Room data.csv --columns temperature --inputs outside,heater --method storvik`, "
+    "`epf fit star y.csv --lags 2 --json`",
+)
+def fit(
+    arguments: Arguments,
+    columns: Columns_ = "",
+    time: Time = None,
+    inputs: Inputs = "",
+    format: Format = None,
+    on_error: OnError = "stop",
+    method: Method = None,
+    particles: Particles = None,
+    order: Order = None,
+    seed: Annotated[int, typer.Option(help="Seed of the method.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the result, which epf.load reads.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture of the parameters over time, .png or .pdf.")] = None,
+    report: Annotated[Path | None, typer.Option(help="HTML page with everything, which opens offline.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn a model's parameters from a file of observations."""
+    from epf.cli import fit as command
+    from epf.cli.methods import make_method
+    from epf.cli.models import find_model, split
+    from epf.cli.outcome import outcome
+    from epf.cli.rows import Columns
+
+    with outcome(quiet or as_json) as said:
+        (name, source), options = split(arguments, 2, "a model and a file")
+        model = _known(*find_model(name, options))
+        picked = Columns(_names(columns), time, _names(inputs))
+        command.run(
+            model,
+            make_method(method, particles, order),
+            source,
+            picked,
+            format=format,
+            on_error=on_error,
+            seed=seed,
+            quiet=quiet,
+            as_json=as_json,
+            out=out,
+            plot=plot,
+            report=report,
+            said=said,
+        )
+
+
+@app.command(
+    context_settings=_FIELDS,
+    epilog="Examples: `epf simulate sin --steps 3000 --seed 3 --out y.csv`, `epf simulate sin --theta 0.4 --steps 100`",
+)
+def simulate(
+    arguments: Annotated[list[str], typer.Argument(metavar="MODEL [--FIELD VALUE]...", help=f"{_MODEL}.")],
+    steps: Annotated[int, typer.Option(min=1, help="Length of the series.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the series.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="A .csv, .tsv or .jsonl file; else CSV on standard output.")] = None,
+    states: Annotated[bool, typer.Option("--states", help="Write the states too, as x, x1, x2 ..")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw a series of observations from a model."""
+    from epf.cli import simulate as command
+    from epf.cli.models import find_model, split
+    from epf.cli.outcome import outcome
+
+    with outcome(quiet):
+        (name,), options = split(arguments, 1, "a model")
+        model, given = find_model(name, options)
+        command.run(model, given, steps, seed, out, states, quiet)
+
+
+@app.command(
+    context_settings=_FIELDS,
+    epilog="Examples: `epf stream sin y.csv --checkpoint run.epf --resume`, "
+    "`tail -f y.jsonl | epf stream sin - --format jsonl --every 10`",
+)
+def stream(
+    arguments: Arguments,
+    columns: Columns_ = "",
+    time: Time = None,
+    inputs: Inputs = "",
+    format: Format = None,
+    on_error: OnError = "stop",
+    method: Method = None,
+    particles: Particles = None,
+    order: Order = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the method. [default: 0]")] = None,
+    every: Annotated[int, typer.Option(min=1, help="Print a line every so many observations.")] = 1,
+    checkpoint: Annotated[Path | None, typer.Option(help="File that keeps the stream as it goes.")] = None,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Rows between two checkpoints.")] = 100,
+    keep: Annotated[int, typer.Option(min=0, help="Earlier checkpoints to keep as FILE.1, FILE.2 ..")] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoint, or start if there is none.")
+    ] = False,
+    new_rows: Annotated[
+        bool, typer.Option("--new-rows", help="With --resume: the input begins after what was seen; pass over nothing.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn row by row: one JSON line with the posterior out for each observation, at once."""
+    from epf.cli import stream as command
+    from epf.cli.methods import make_method
+    from epf.cli.models import find_model, split
+    from epf.cli.outcome import outcome
+    from epf.cli.rows import Columns
+
+    with outcome(quiet):
+        (name, source), options = split(arguments, 2, "a model and a file, or - for standard input")
+        model = _known(*find_model(name, options))
+        chosen = make_method(method, particles, order)
+        given = None if method is None and particles is None and order is None else chosen
+        opened = command.open_stream(model, given, chosen, seed, checkpoint, resume)
+        code = command.run(
+            opened,
+            source,
+            Columns(_names(columns), time, _names(inputs)),
+            format=format,
+            on_error=on_error,
+            every=every,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            keep=keep,
+            skip_seen=not new_rows,
+            quiet=quiet,
+        )
+        raise typer.Exit(code)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _known(model: Any, given: dict[str, Any]) -> Any:
+    """A parameter that was given a number is known."""
+    from epf.model import fix
+
+    return fix(model, given) if given else model

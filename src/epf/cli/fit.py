@@ -1,0 +1,136 @@
+"""`epf fit`: a file in; a table, JSON, a folder, a picture or a page out."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epf.cli.rows import BadRow, Columns, read_rows
+from epf.errors import DataError, SettingError
+from epf.filters.base import Filter
+from epf.fit import fit
+from epf.model import StateSpaceModel
+from epf.result import Result
+
+
+def load_series(source: str, columns: Columns, format: str | None, skip_bad: bool, quiet: bool) -> tuple[Any, Any]:
+    """All observations and inputs of a file; a bad row stops, or is left out and mentioned."""
+    ys: list[list[float]] = []
+    us: list[list[float]] = []
+    left_out = 0
+    for row in read_rows(source, columns, format):
+        if isinstance(row, BadRow):
+            if not skip_bad:
+                raise bad_row(source, row)
+            left_out += 1
+            if not quiet:
+                print(f"{place(source, row.line)} left out: {row.why}.", file=sys.stderr)
+            continue
+        ys.append(row.y)
+        if row.u is not None:
+            us.append(row.u)
+    if not ys:
+        raise DataError(f"{source} has no row that can be used ({left_out} left out): check the file and its columns.")
+    y = np.asarray(ys)
+    return y[:, 0] if y.shape[1] == 1 else y, np.asarray(us) if us else None
+
+
+def place(source: str, line: int) -> str:
+    """Where a row stands, in words."""
+    return f"{'standard input' if source == '-' else source}, line {line}"
+
+
+def bad_row(source: str, row: BadRow) -> DataError:
+    """The error for a row that cannot be used."""
+    return DataError(f"{place(source, row.line)}: {row.why}; correct it, or add --on-error skip.")
+
+
+def check_on_error(on_error: str) -> bool:
+    """Whether bad rows are skipped."""
+    if on_error not in ("skip", "stop"):
+        raise SettingError(f"--on-error {on_error}: choose skip or stop.")
+    return on_error == "skip"
+
+
+def run(
+    model: StateSpaceModel,
+    method: Filter,
+    source: str,
+    columns: Columns,
+    *,
+    format: str | None,
+    on_error: str,
+    seed: int,
+    quiet: bool,
+    as_json: bool,
+    out: Path | None,
+    plot: Path | None,
+    report: Path | None,
+    said: list[str],
+) -> None:
+    """Read, fit, and tell."""
+    y, us = load_series(source, columns, format, check_on_error(on_error), quiet)
+    result = fit(model, y, method, seed=seed, inputs=us, progress=False if quiet or as_json else None)
+    if out is not None:
+        result.save(out)
+    if plot is not None:
+        _draw(result, plot)
+    if report is not None:
+        result.report(report, y=y)
+    if as_json:
+        print(json.dumps(as_dictionary(result, said), allow_nan=False))
+    elif not quiet:
+        _print(result, [path for path in (out, plot, report) if path is not None])
+
+
+def as_dictionary(result: Result, said: list[str]) -> dict[str, Any]:
+    """The answer for programs; what is not finite is null."""
+    table = result.summary()
+    rows = {str(name): {str(k): finite(v) for k, v in row.items()} for name, row in table.iterrows()}
+    return {
+        "observations": result.t,
+        "log_evidence": finite(result.log_evidence),
+        "parameters": rows,
+        "settings": result.settings,
+        "seed": result.seed,
+        "seconds": round(result.seconds, 3),
+        "warnings": said,
+    }
+
+
+def finite(value: Any) -> float | None:
+    """A number for JSON, which knows no NaN and no infinity."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _draw(result: Result, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    axes = result.plot()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    axes[0].figure.savefig(path, dpi=150)
+    plt.close(axes[0].figure)
+
+
+def _print(result: Result, written: list[Path]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console, summary = Console(), result.summary()
+    table = Table(title=f"{result.t} observations, {result.settings['method']}", title_justify="left")
+    table.add_column("parameter")
+    for heading in summary.columns:
+        table.add_column(str(heading), justify="right")
+    for name, row in summary.iterrows():
+        table.add_row(str(name), *(f"{value:.4g}" for value in row))
+    console.print(table)
+    for key, value in result.settings.items():
+        console.print(f"{key}: {value}", highlight=False, markup=False)
+    console.print(f"log-evidence: {result.log_evidence:.6g}", highlight=False)
+    for path in written:
+        console.print(f"written: {path}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,260 @@
+"""Rows of numbers from CSV, TSV, JSON lines or Parquet, one at a time, each with the line it stands on.
+
+A row that cannot be used is yielded too, as a `BadRow` with the reason: who reads decides whether to go on. No line is
+held beyond a limit, so a broken file cannot fill the memory.
+"""
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from epf.errors import DataError, SettingError, reason
+
+FORMATS = ("csv", "tsv", "jsonl", "parquet")
+_SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+_LONGEST = 1 << 20
+_LARGEST = 3.4028234e38  # of the numbers that the filters compute with
+_MISSING = {"", "nan", "na", "n/a", "null", "none", "-"}
+_TIMES = ("t", "time", "date")
+
+
+class Row(NamedTuple):
+    """One observation, its inputs and its time as it was written."""
+
+    line: int
+    y: list[float]
+    u: list[float] | None
+    time: Any
+
+
+class BadRow(NamedTuple):
+    """A row that cannot be used, and why."""
+
+    line: int
+    why: str
+
+
+class Columns(NamedTuple):
+    """Which columns are what: names, or numbers from 1 for a file without a heading; empty `y` means all that are left."""
+
+    y: Sequence[str] = ()
+    time: str | None = None
+    inputs: Sequence[str] = ()
+
+
+def read_rows(source: str, columns: Columns, format: str | None = None, skip: int = 0) -> Iterator[Row | BadRow]:
+    """The rows of a file, or of standard input for "-"; the first `skip` of them are passed over unread."""
+    format = format or _format_of(source)
+    if format not in FORMATS:
+        raise SettingError(f"--format {format}: choose one of {', '.join(FORMATS)}.")
+    if format == "parquet":
+        return _parquet(source, columns, skip)
+    return _lines_of(source, columns, format, skip)
+
+
+def _format_of(source: str) -> str:
+    if source == "-":
+        return "csv"
+    suffix = Path(source).suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise SettingError(f"{source} has no suffix that tells its format: add --format {' or '.join(FORMATS)}.")
+    return _SUFFIXES[suffix]
+
+
+def _lines_of(source: str, columns: Columns, format: str, skip: int) -> Iterator[Row | BadRow]:
+    try:
+        file = sys.stdin.buffer if source == "-" else open(source, "rb")  # noqa: SIM115  closed below
+    except OSError as error:
+        raise DataError(f"{source} cannot be read ({reason(error)}): check the path.") from None
+    try:
+        lines = _lines(file)
+        yield from (_json_lines if format == "jsonl" else _table)(source, lines, columns, format, skip)
+    finally:
+        if source != "-":
+            file.close()
+
+
+def _lines(file: Any) -> Iterator[tuple[int, str | BadRow]]:
+    """Lines that are not blank, with their numbers; of one that is too long only the beginning is ever in memory."""
+    number = 0
+    while raw := file.readline(_LONGEST):
+        number += 1
+        if len(raw) == _LONGEST and not raw.endswith(b"\n"):
+            while (rest := file.readline(_LONGEST)) and not rest.endswith(b"\n"):
+                pass
+            yield number, BadRow(number, f"the line is longer than {_LONGEST} bytes")
+            continue
+        try:
+            text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
+        except UnicodeDecodeError:
+            yield number, BadRow(number, "the line is not text in UTF-8")
+            continue
+        if text.strip():
+            yield number, text
+
+
+def _table(
+    source: str, lines: Iterator[tuple[int, str | BadRow]], columns: Columns, format: str, skip: int
+) -> Iterator[Row | BadRow]:
+    """CSV and TSV. A first line with a word in it is a heading; without one, columns are numbered from 1."""
+    delimiter = "\t" if format == "tsv" else ","
+    names: list[str] | None = None
+    picked: _Picked | None = None
+    seen = 0
+    for number, text in lines:
+        cells = text if isinstance(text, BadRow) else _cells(number, text, delimiter)
+        if names is None and not isinstance(cells, BadRow):
+            heading = any(_number(cell) is None for cell in cells)
+            names = [cell.strip() for cell in cells] if heading else [str(i + 1) for i in range(len(cells))]
+            picked = _Picked.of(source, names, columns)
+            if heading:
+                continue
+        seen += 1
+        if seen <= skip:
+            continue
+        if isinstance(cells, BadRow):
+            yield cells
+        elif names is not None and picked is not None:
+            if len(cells) == len(names):
+                yield picked.row(number, cells)
+            else:
+                yield BadRow(number, f"it has {len(cells)} columns, where {len(names)} are expected")
+
+
+def _cells(number: int, text: str, delimiter: str) -> list[str] | BadRow:
+    try:
+        return next(csv.reader([text], delimiter=delimiter, strict=True))
+    except (csv.Error, StopIteration) as error:
+        return BadRow(number, f"it is malformed ({error})")
+
+
+def _json_lines(
+    source: str, lines: Iterator[tuple[int, str | BadRow]], columns: Columns, format: str, skip: int
+) -> Iterator[Row | BadRow]:
+    """Each line an object by column names, a list of numbers, or one number."""
+    picked: _Picked | None = None
+    for seen, (number, text) in enumerate(lines):
+        if isinstance(text, BadRow):
+            if seen >= skip:
+                yield text
+            continue
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            if seen >= skip:
+                yield BadRow(number, "it is not JSON")
+            continue
+        record = value if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        if isinstance(record, list):
+            record = {str(i + 1): cell for i, cell in enumerate(record)}
+        if picked is None:
+            picked = _Picked.of(source, list(record), columns)
+        if seen < skip:
+            continue
+        absent = [name for name in picked.wanted if name not in record]
+        extra = isinstance(value, list) and len(value) > len(picked.names)
+        if absent or extra:
+            yield BadRow(number, f"it has no {absent[0]!r}" if absent else f"it has {len(value)} numbers")
+        else:
+            yield picked.row(number, [record.get(name) for name in picked.names])
+
+
+def _parquet(source: str, columns: Columns, skip: int) -> Iterator[Row | BadRow]:
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise SettingError('Parquet needs pyarrow: pip install "epfilter[parquet]", or use CSV.') from None
+    try:
+        file = parquet.ParquetFile(source)
+        names = [str(name) for name in file.schema_arrow.names]
+        picked = _Picked.of(source, names, columns)
+        number = 0
+        for batch in file.iter_batches(4096):
+            values = [column.to_pylist() for column in batch.columns]
+            for cells in zip(*values, strict=True):
+                number += 1
+                if number > skip:
+                    yield picked.row(number, list(cells))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"{source} cannot be read ({reason(error)}): check the path and the format.") from None
+
+
+class _Picked(NamedTuple):
+    """The columns by their places."""
+
+    names: list[str]
+    y: list[int]
+    u: list[int]
+    time: int | None
+
+    @classmethod
+    def of(cls, source: str, names: list[str], columns: Columns) -> "_Picked":
+        def place(name: str) -> int:
+            if name in names:
+                return names.index(name)
+            if name.isdigit() and 1 <= int(name) <= len(names):
+                return int(name) - 1
+            raise DataError(f"{source} has no column {name!r}: its columns are {', '.join(names[:20]) or 'none'}.")
+
+        u, time = [place(name) for name in columns.inputs], None if columns.time is None else place(columns.time)
+        if columns.y:
+            return cls(names, [place(name) for name in columns.y], u, time)
+        if time is None:
+            time = next((i for i, name in enumerate(names) if name.lower() in _TIMES), None)
+        rest = [i for i in range(len(names)) if i not in u and i != time]
+        named = [i for i in rest if names[i] == "y" or (names[i][:1] == "y" and names[i][1:].strip("[]_").isdigit())]
+        if not rest:
+            raise DataError(f"{source} has no column left for the observations: name one with --columns.")
+        return cls(names, named or rest, u, time)
+
+    @property
+    def wanted(self) -> list[str]:
+        return [self.names[i] for i in (*self.y, *self.u)]
+
+    def row(self, line: int, cells: Sequence[Any]) -> Row | BadRow:
+        values: list[float] = []
+        for place in (*self.y, *self.u):
+            value, cell = _number(cells[place]), str(cells[place])[:40]
+            if value is None:
+                return BadRow(line, f"column {self.names[place]!r} holds {cell!r}, which is no number")
+            if math.isinf(value) or abs(value) > _LARGEST:
+                return BadRow(line, f"column {self.names[place]!r} holds {cell!r}, which is too large")
+            if math.isnan(value) and place in self.u:
+                return BadRow(line, f"the input {self.names[place]!r} is missing, and inputs cannot be")
+            values.append(value)
+        time = None if self.time is None else cells[self.time]
+        return Row(line, values[: len(self.y)], values[len(self.y) :] if self.u else None, time)
+
+
+def _number(cell: Any) -> float | None:
+    """A cell as a number, NaN where it says that a value is missing, None where it is something else."""
+    if cell is None:
+        return math.nan
+    if isinstance(cell, bool):
+        return float(cell)
+    if isinstance(cell, int | float):
+        try:
+            return float(cell)
+        except OverflowError:
+            return math.inf
+    if not isinstance(cell, str):
+        return None
+    text = cell.strip()
+    if text.lower() in _MISSING:
+        return math.nan
+    try:
+        return float(text) if "_" not in text else None
+    except ValueError:
+        return None

@@ -1,0 +1,65 @@
+"""`epf simulate`: a series from a model, as a file that `epf fit` reads."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from epf.cli.models import TRUTHS
+from epf.errors import DataError, SettingError, reason
+from epf.keys import root_key, step_key
+from epf.model import StateSpaceModel, parameters
+from epf.simulate import simulate
+
+
+def run(
+    model: StateSpaceModel, given: dict[str, Any], steps: int, seed: int, out: Path | None, states: bool, quiet: bool
+) -> None:
+    """Simulate and write; parameters without a value get the usual one of the model, or a draw from their prior."""
+    format = "csv" if out is None else out.suffix.lower().lstrip(".")
+    if format not in ("csv", "tsv", "jsonl"):
+        raise SettingError(f"--out {out}: end it with .csv, .tsv or .jsonl.")
+    truth = {**_usual(model), **given}
+    x, y = simulate(model, truth, steps=steps, seed=seed)
+    columns = {"t": np.arange(1, steps + 1), **_columns("y", y), **(_columns("x", x) if states else {})}
+    if out is None:
+        _write(sys.stdout, columns, format)
+    else:
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            with out.open("w") as file:
+                _write(file, columns, format)
+        except OSError as error:
+            raise DataError(f"{out} cannot be written ({reason(error)}): check the path.") from None
+        if not quiet:
+            values = ", ".join(f"{name} = {np.array2string(np.asarray(v), precision=4)}" for name, v in truth.items())
+            print(f"{steps} observations in {out}; simulated with {values or 'no unknown parameter'}.")
+
+
+def _usual(model: StateSpaceModel) -> dict[str, Any]:
+    params = parameters(model)
+    usual = TRUTHS.get(type(model), {})
+    drawn = params.as_dict(np.asarray(params.sample(step_key(root_key(0), 0))))
+    return {name: usual.get(name, drawn[name]) for name in params.names}
+
+
+def _columns(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    if values.ndim == 1:
+        return {name: values}
+    return {f"{name}{i + 1}": values[:, i] for i in range(values.shape[1])}
+
+
+def _write(file: TextIO, columns: dict[str, np.ndarray], format: str) -> None:
+    """Nine digits give back the very float32."""
+    delimiter = "\t" if format == "tsv" else ","
+    if format != "jsonl":
+        file.write(delimiter.join(columns) + "\n")
+    for cells in zip(*columns.values(), strict=True):
+        numbers = [f"{cell:.9g}" for cell in cells]
+        if format == "jsonl":
+            pairs = zip(columns, numbers, strict=True)
+            file.write("{" + ", ".join(f"{json.dumps(name)}: {cell}" for name, cell in pairs) + "}\n")
+        else:
+            file.write(delimiter.join(numbers) + "\n")

@@ -1,0 +1,104 @@
+"""Whether to trust a run, in words: good, doubtful or do not trust, and why."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from epf.doubt import DOUBT, doubt
+
+LEVELS = ("good", "doubtful", "do not trust")
+_FEW = 0.05  # of the particles: an effective number below this at many steps is little to stand on
+
+
+class Finding(NamedTuple):
+    """One thing that a reader should know: its level (0 good, 1 doubtful, 2 do not trust) and a sentence."""
+
+    level: int
+    sentence: str
+
+
+class Verdict(NamedTuple):
+    """All findings, the worst first."""
+
+    findings: list[Finding]
+
+    @property
+    def level(self) -> int:
+        return max((finding.level for finding in self.findings), default=0)
+
+    @property
+    def word(self) -> str:
+        return LEVELS[self.level]
+
+    def __str__(self) -> str:
+        return "\n".join([self.word, *(f"  {LEVELS[level]}: {sentence}" for level, sentence in self.findings)])
+
+
+def judge(result: Any) -> Verdict:
+    """Look at a result's steps, its approximation and its particles."""
+    found = [*_steps(result), *_approximation(result), *_particles(result)]
+    if not any(finding.level for finding in found):
+        found.append(Finding(0, "Every step went as it should."))
+    return Verdict(sorted(found, key=lambda finding: -finding.level))
+
+
+def _steps(result: Any) -> list[Finding]:
+    info, first = result.record.info, result.t - len(result.record.info.ess) + 1
+    found = []
+    for what, flags, remedy in (
+        ("every particle had likelihood zero and the observation was set aside", info.collapsed,
+         "look at these values, or give observation() heavier tails"),
+        ("some particles were not finite numbers", info.invalid, "correct the model's laws, or narrow the prior"),
+        ("the posterior reached the edge of the region that is looked at", info.edge,
+         "use renoding='replay', which widens it"),
+    ):  # fmt: skip
+        steps = np.flatnonzero(flags)
+        if len(steps):
+            share = len(steps) / max(len(flags), 1)
+            found.append(
+                Finding(1 + (share > 0.01), f"At {len(steps)} of {len(flags)} steps (first at t = {first + int(steps[0])}) {what}: {remedy}.")  # noqa: E501  fmt: skip
+            )  # fmt: skip
+    return found
+
+
+def _approximation(result: Any) -> list[Finding]:
+    record = result.record
+    if np.isnan(record.info.residual).all():
+        return []
+    adds_up = (
+        result.settings.get("method") != "MarginalEPF" if result.method is None else result.method.residuals_add_up
+    )
+    nats = float(doubt(record, adds_up)[-1])
+    sentence = f"The polynomials of the log-density are about {nats:.2g} nats off"
+    if nats > DOUBT:
+        return [
+            Finding(2, f"{sentence}, above {DOUBT:g}: raise the order or the number of nodes, or narrow the prior.")
+        ]
+    if nats > 0.4 * DOUBT:
+        return [Finding(1, f"{sentence}, close to the {DOUBT:g} above which they are not to be trusted.")]
+    return [Finding(0, f"{sentence}, well below the {DOUBT:g} above which they are not to be trusted.")]
+
+
+def _particles(result: Any) -> list[Finding]:
+    found, method, ess = [], result.settings.get("method", ""), np.asarray(result.record.info.ess, float)
+    count = int(getattr(result.method, "particles", 0))
+    if count and not np.isnan(ess).all():
+        typical, few = float(np.nanmedian(ess)), float(np.mean(ess < _FEW * count))
+        if few > 0.2:
+            found.append(Finding(1, f"At {few:.0%} of the steps fewer than {_FEW:.0%} of the particles carried weight: use more."))  # fmt: skip  # noqa: E501
+        else:
+            found.append(Finding(0, f"Typically {typical:.0f} effective particles of {count}."))
+    if method == "SIR" and result.parameters.size and result.state is not None:
+        left = len(np.unique(np.asarray(result.state.theta), axis=1).T)
+        if left < 0.5 * count:
+            level = 2 if left < 0.1 * count else 1
+            found.append(Finding(level, f"SIR has {left} of {count} drawn values of the parameters left: use epf.EPF, which draws afresh."))  # fmt: skip  # noqa: E501
+    if method == "LiuWest":
+        found.append(
+            Finding(1, "Liu and West's artificial noise biases the spread of the parameters: compare with epf.EPF.")
+        )
+    if method == "Kalman" and result.settings.get("form") == "extended":
+        found.append(
+            Finding(1, "The model was linearised, and how far that is right is not measured: compare with epf.EPF.")
+        )
+    return found

@@ -1,0 +1,75 @@
+"""A stream killed at random moments and resumed ends as one that was left in peace, bit for bit."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import epf
+
+pytest.importorskip("typer")
+
+if not hasattr(os, "fork"):
+    pytest.skip("needs fork", allow_module_level=True)
+
+
+def killed(folder, kills, seed):
+    script = Path(__file__).with_name("killed_stream.py")
+    command = [sys.executable, script, folder, str(kills), str(seed)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize(("kills", "seed"), [(20, 1), pytest.param(200, 2, marks=pytest.mark.slow)])
+def test_nothing_is_lost_or_counted_twice(kills, seed, tmp_path):
+    found = killed(tmp_path, kills, seed)
+    assert found["kills"] >= kills
+    assert found["ended"]
+    assert found["t"] == found["position"] == found["rows"]
+    assert found["same"]
+    assert found["times"] == sorted(found["times"])  # never back
+    assert len({t for t in found["times"] if 0 < t < found["rows"]}) > kills / 4  # killed in the midst of it
+
+
+@pytest.mark.slow
+def test_cold_processes_are_killed_too(tmp_path):
+    """The whole command, from its start on: killed while it imports, compiles, reads or writes."""
+    model, method = epf.zoo.Sin(), epf.SIR(20)
+    _, y = epf.simulate(model, {"theta": 0.7}, steps=2000, seed=3)
+    data, checkpoint = tmp_path / "y.csv", tmp_path / "run.epf"
+    data.write_text("y\n" + "".join(f"{value:.9g}\n" for value in y))
+    command = [
+        sys.executable,
+        "-m",
+        "epf.cli",
+        "stream",
+        "sin",
+        data,
+        "--method",
+        "sir",
+        "--particles",
+        "20",
+        "--quiet",
+    ]
+    command += ["--checkpoint", checkpoint, "--checkpoint-every", "7", "--resume"]
+    random_ = np.random.default_rng(1)
+    for _ in range(8):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            process.wait(timeout=float(random_.uniform(1.0, 14.0)))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    assert subprocess.run(command, stdout=subprocess.DEVNULL).returncode == 0
+    whole, last = epf.Stream(model, method), epf.Stream.load(checkpoint, model)
+    for value in y:
+        whole.update(value)
+    assert (last.t, last.position) == (2000, 2000)
+    for a, b in zip(jax.tree.leaves(last._state), jax.tree.leaves(whole._state), strict=True):
+        np.testing.assert_array_equal(a, b)

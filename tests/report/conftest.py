@@ -1,0 +1,13 @@
+"""One result for all tests of this folder: compiling its questions takes longer than asking them."""
+
+import pytest
+
+import epf
+
+LEVEL = epf.zoo.LocalLevel()
+X, Y = epf.simulate(LEVEL, {"level_variance": 0.5, "noise_variance": 0.3}, steps=40, seed=3)
+
+
+@pytest.fixture(scope="session")
+def result():
+    return epf.fit(LEVEL, Y[:30], epf.SIR(200), seed=2)
