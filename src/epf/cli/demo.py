@@ -11,6 +11,7 @@ from rich.table import Table
 from epf.filters.base import Filter
 from epf.filters.epf import EPF
 from epf.filters.liu_west import LiuWest
+from epf.filters.marginal import MarginalEPF
 from epf.filters.sir import SIR
 from epf.filters.storvik import Storvik
 from epf.fit import fit
@@ -36,7 +37,7 @@ def run(steps: int, particles: int, seed: int, out: Path) -> None:
             "SIN: x = sin(theta x) + N(0, 1)",
             Sin(),
             {"theta": 0.7},
-            [SIR(particles), LiuWest(particles), EPF(particles)],
+            [SIR(particles), LiuWest(particles), EPF(particles), MarginalEPF(max(2, particles // 11))],
         ),
         ("linear: x = A x + N(0, Q)", linear, {"A": [[0.8]], "Q": [[0.5]]}, [Storvik(particles)]),
     ]
@@ -55,7 +56,8 @@ def run(steps: int, particles: int, seed: int, out: Path) -> None:
     left = len({float(value) for value in results[0][1].state.theta[0]})
     console.print(
         f"Seconds include compilation. SIR drew {particles} values of theta from the prior and has {left} left: it looks "
-        "sure because the others died out. The EPF draws theta afresh from each particle's polynomial, and none dies out. "
+        "sure because the others died out. The EPF draws theta afresh from each particle's polynomial, and none dies out; "
+        "the marginal EPF needs no path at all. "
         "The prior N(0, 0.2^2) puts the truth 3.5 standard deviations away, so a right answer after few observations still "
         "lies below it.",
         soft_wrap=False,

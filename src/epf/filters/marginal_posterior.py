@@ -16,6 +16,7 @@ from epf.parameters import Parameters
 from epf.polynomial import nodal
 
 POINTS = {1: 129, 2: 65, 3: 33}
+_NOISY = 0.3  # nats in the highest degrees above which noise in them is smoothed away
 RINGS = 2.0  # nats from straight lines above which a polynomial is not believed between its nodes
 
 
@@ -28,10 +29,14 @@ def fine_grid(p: int) -> Float[Array, "points p"]:
 def log_density_in_z(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "..."]:
     """prior x exp(polynomial) in coordinates z, on the fine grid; not normalised.
 
-    Where the polynomial rings, straight lines between the nodes take its place: see `ringing`.
+    Where its highest degrees are noise it is smoothed by least squares. Where it rings, straight lines between the nodes
+    take its place: see `ringing`.
     """
     polynomial, lines = _on_grid(frame, values)
-    return jnp.where(_ringing(polynomial, lines) < RINGS, polynomial, lines)
+    smooth, _ = _on_grid(frame, nodal.smoothed(values, tuple(2 * (count - 1) // 3 for count in values.shape)))
+    noisy = nodal.is_noise(values) & (_apart(polynomial, smooth) > _NOISY)
+    polynomial = jnp.where(noisy, smooth, polynomial)
+    return jnp.where(_apart(polynomial, lines) < RINGS, polynomial, lines)
 
 
 def ringing(frame: Frame, values: Float[Array, "..."]) -> Float[Array, ""]:
@@ -40,12 +45,13 @@ def ringing(frame: Frame, values: Float[Array, "..."]) -> Float[Array, ""]:
     A posterior that the nodes resolve is some tenths of a nat from lines. A polynomial through values that span thousands
     of nats swings between the nodes, and may have its highest peak where there is nothing at all.
     """
-    return _ringing(*_on_grid(frame, values))
+    return _apart(*_on_grid(frame, values))
 
 
-def _ringing(polynomial: Float[Array, "..."], lines: Float[Array, "..."]) -> Float[Array, ""]:
-    gap = jnp.where(jnp.isfinite(polynomial) & jnp.isfinite(lines), polynomial - lines, 0.0)
-    either = [jnp.sum(jax.nn.softmax(density, axis=None) * gap**2) for density in (polynomial, lines)]
+def _apart(one: Float[Array, "..."], other: Float[Array, "..."]) -> Float[Array, ""]:
+    """The root mean square difference of two log-densities, under the one or the other, whichever is larger."""
+    gap = jnp.where(jnp.isfinite(one) & jnp.isfinite(other), one - other, 0.0)
+    either = [jnp.sum(jax.nn.softmax(density, axis=None) * gap**2) for density in (one, other)]
     return jnp.sqrt(jnp.maximum(*either))
 
 
