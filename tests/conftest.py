@@ -21,14 +21,26 @@ def pytest_collection_modifyitems(items):
             "draw": (" 3]", "invariant[random walk", "correlated", "more_parameters", "Laplace"),
             "filters": (
                 "series_and_misses_data[SIR-scalar",
-                "series_and_misses_data[Storvik-scalar",
+                "series_and_misses_data[Storvik-",
                 "series_and_misses_data[LiuWest",
                 "learned_as_by_storvik",
+                "two_variances",
                 "[EPF",  # of the conformance test
                 "[MarginalEPF",
             ),
-            "tests": ("do_not_change_a_bit[LiuWest", "do_not_change_a_bit[EPF"),
-            "gibbs": ("do_not_grow",),
+            "tests": (
+                "do_not_change_a_bit[LiuWest",
+                "do_not_change_a_bit[EPF",
+                "do_not_change_a_bit[MarginalEPF",
+            ),
+            "gibbs": (
+                "do_not_grow",
+                "without_cutting_or_blurring",
+                "own_log_densities[matrix]",
+                "own_log_densities[scalars]",
+                "do_not_fit[terms]",
+                "moments_of_a_covariance",
+            ),
         }
         if room in ("polynomial", "offline") or any(word in item.name for word in heavy.get(room, ())):
             item.add_marker(pytest.mark.slow)

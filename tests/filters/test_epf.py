@@ -186,6 +186,7 @@ def test_four_parameters_of_which_two_are_not_linear():
     assert np.all(np.abs(r.mean(axis=0) - 1.0) <= 0.1), r
 
 
+@pytest.mark.slow
 def test_the_posterior_is_one_density():
     """Moments, quantiles, density and draws of the mixture are those of one and the same law."""
     model, y = epf.zoo.Sin(), reference("sin", 1, 100)[1]
@@ -206,6 +207,7 @@ def test_the_posterior_is_one_density():
     assert result.settings["approximation"].startswith("Chebyshev; transition: drift, order 7; 15 coefficients")
 
 
+@pytest.mark.slow
 def test_a_series_that_does_not_converge_is_warned_of():
     model, y = epf.zoo.CauchyAR(), reference("cauchy", 1, 50)[1]
     with pytest.warns(EPFWarning, match=r"nats off.*epf.Chebyshev\(\)"):

@@ -24,6 +24,7 @@ def shown(what, z, r):
     )
 
 
+@pytest.mark.slow
 def test_sin():
     z, r = scores(SIN, "sin", 1, 1000, 4)
     assert np.all(rms(z) <= 0.05), rms(z)
