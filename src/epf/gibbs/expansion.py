@@ -30,7 +30,7 @@ from epf.polynomial.structure import structure
 
 Law = Callable[[Float[Array, " p"]], Distribution]
 Place = Callable[[Indices], Basis]  # the basis with these powers, at a particle's box or centre
-_ORDERS = {1: 7, 2: 8, 3: 4, 4: 3}  # of the drift; half the degree of the log-density
+_ORDERS = {1: 7, 2: 9, 3: 4, 4: 3}  # of the drift; half the degree of the log-density
 _FULLER = 10  # for one parameter whose whole log-density is expanded: it has no square to keep it in bounds
 _CROWD = 1.6  # nodes a coefficient, above which scattered points are cheaper than a grid
 
