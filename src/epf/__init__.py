@@ -1,25 +1,15 @@
 """Learn the fixed parameters of a state-space model while the data stream in, at a constant cost per observation."""
 
-from epf import diagnostics as diagnostics
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING, Any
+
 from epf import errors as errors
 from epf import zoo as zoo
-from epf.draw.inverse_cdf import InverseCDF as InverseCDF
-from epf.draw.laplace import Laplace as Laplace
-from epf.draw.metropolis import Metropolis as Metropolis
-from epf.draw.slice import Slice as Slice
-from epf.filters.epf import EPF as EPF
-from epf.filters.kalman import Kalman as Kalman
-from epf.filters.liu_west import LiuWest as LiuWest
-from epf.filters.marginal import MarginalEPF as MarginalEPF
 from epf.filters.sir import SIR as SIR
-from epf.filters.storvik import Storvik as Storvik
 from epf.fit import fit as fit
-from epf.gibbs.approximation import Chebyshev as Chebyshev
-from epf.gibbs.approximation import Taylor as Taylor
 from epf.load import load as load
 from epf.model import StateSpaceModel as StateSpaceModel
 from epf.model import fix as fix
-from epf.offline.point_mass import PointMass as PointMass
 from epf.posterior import Posterior as Posterior
 from epf.result import Result as Result
 from epf.score import score as score
@@ -38,3 +28,47 @@ from epf.smc.resampling import Systematic as Systematic
 from epf.stream import Stream as Stream
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from epf import diagnostics as diagnostics
+    from epf.draw.inverse_cdf import InverseCDF as InverseCDF
+    from epf.draw.laplace import Laplace as Laplace
+    from epf.draw.metropolis import Metropolis as Metropolis
+    from epf.draw.slice import Slice as Slice
+    from epf.filters.epf import EPF as EPF
+    from epf.filters.kalman import Kalman as Kalman
+    from epf.filters.liu_west import LiuWest as LiuWest
+    from epf.filters.marginal import MarginalEPF as MarginalEPF
+    from epf.filters.storvik import Storvik as Storvik
+    from epf.gibbs.approximation import Chebyshev as Chebyshev
+    from epf.gibbs.approximation import Taylor as Taylor
+    from epf.offline.point_mass import PointMass as PointMass
+
+# Methods and their pieces load when they are first named: `import epf` is to cost little more than JAX itself.
+_LATE = {
+    "InverseCDF": "epf.draw.inverse_cdf",
+    "Laplace": "epf.draw.laplace",
+    "Metropolis": "epf.draw.metropolis",
+    "Slice": "epf.draw.slice",
+    "EPF": "epf.filters.epf",
+    "Kalman": "epf.filters.kalman",
+    "LiuWest": "epf.filters.liu_west",
+    "MarginalEPF": "epf.filters.marginal",
+    "Storvik": "epf.filters.storvik",
+    "Chebyshev": "epf.gibbs.approximation",
+    "Taylor": "epf.gibbs.approximation",
+    "PointMass": "epf.offline.point_mass",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "diagnostics":
+        return _import_module("epf.diagnostics")
+    if name not in _LATE:
+        raise AttributeError(f"module 'epf' has no attribute {name!r}")
+    globals()[name] = value = getattr(_import_module(_LATE[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE, "diagnostics"})

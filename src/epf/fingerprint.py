@@ -11,6 +11,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -19,35 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import Distribution
 
-from epf.draw.inverse_cdf import InverseCDF
-from epf.draw.laplace import Laplace
-from epf.draw.metropolis import Metropolis
-from epf.draw.slice import Slice
 from epf.errors import CheckpointError, EPFError
 from epf.filters.base import Filter
-from epf.filters.epf import EPF
-from epf.filters.kalman import Kalman
-from epf.filters.liu_west import LiuWest
-from epf.filters.marginal import MarginalEPF
-from epf.filters.sir import SIR
-from epf.filters.storvik import Storvik
-from epf.gibbs.approximation import Chebyshev, Taylor
 from epf.laws import log_prob
 from epf.model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
-from epf.smc.proposals.automatic import Automatic
-from epf.smc.proposals.base import Bootstrap
-from epf.smc.proposals.defensive import Defensive
-from epf.smc.proposals.linearised import Linearised
-from epf.smc.proposals.optimal import Optimal
-from epf.smc.resampling import Multinomial, Residual, Stratified, Systematic
 
-_METHODS: tuple[type, ...] = (SIR, LiuWest, Storvik, EPF, MarginalEPF, Kalman)
-_PARTS: tuple[type, ...] = (
-    *(Automatic, Bootstrap, Defensive, Linearised, Optimal),
-    *(Systematic, Stratified, Multinomial, Residual),
-    *(Chebyshev, Taylor, InverseCDF, Slice, Metropolis, Laplace),
-)
-_BY_NAME = {made.__name__: made for made in (*_METHODS, *_PARTS)}
 _SMALL = 64  # numbers of an array that a description shows; a larger one is shown by its hash
 _DEPTH = 12
 # What sets the size of tables or the length of a trace, which a file alone must not be able to blow up.
@@ -60,6 +37,36 @@ _LIMITS = {
     "sweeps": 256,
     "steps": 4096,
 }
+
+
+@lru_cache
+def _by_name() -> dict[str, type]:
+    """The classes that a file may name; loaded when a file asks for one, not with the library."""
+    from epf.draw.inverse_cdf import InverseCDF
+    from epf.draw.laplace import Laplace
+    from epf.draw.metropolis import Metropolis
+    from epf.draw.slice import Slice
+    from epf.filters.epf import EPF
+    from epf.filters.kalman import Kalman
+    from epf.filters.liu_west import LiuWest
+    from epf.filters.marginal import MarginalEPF
+    from epf.filters.sir import SIR
+    from epf.filters.storvik import Storvik
+    from epf.gibbs.approximation import Chebyshev, Taylor
+    from epf.smc.proposals.automatic import Automatic
+    from epf.smc.proposals.base import Bootstrap
+    from epf.smc.proposals.defensive import Defensive
+    from epf.smc.proposals.linearised import Linearised
+    from epf.smc.proposals.optimal import Optimal
+    from epf.smc.resampling import Multinomial, Residual, Stratified, Systematic
+
+    methods: tuple[type, ...] = (SIR, LiuWest, Storvik, EPF, MarginalEPF, Kalman)
+    parts: tuple[type, ...] = (
+        *(Automatic, Bootstrap, Defensive, Linearised, Optimal),
+        *(Systematic, Stratified, Multinomial, Residual),
+        *(Chebyshev, Taylor, InverseCDF, Slice, Metropolis, Laplace),
+    )
+    return {made.__name__: made for made in (*methods, *parts)}
 
 
 def describe(value: Any, depth: int = _DEPTH) -> Any:
@@ -141,7 +148,7 @@ def _rebuild(value: Any, depth: int) -> Any:
     if value.keys() == {"number"}:
         return float(value["number"])
     if value.keys() == {"class", "fields"}:
-        made = _BY_NAME[value["class"]]
+        made = _by_name()[value["class"]]
         known = {field.name for field in dataclasses.fields(made)}
         if value["fields"].keys() != known:
             raise KeyError

@@ -6,7 +6,7 @@ Theta and x_t are drawn together where the posterior holds them together (partic
 moments of the state (the marginal filter), x_t is drawn from a Gaussian of these, apart from theta, and `note` says so.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import equinox as eqx
 import jax
@@ -16,12 +16,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.check import check_inputs, check_seed, is_number, is_whole
 from epf.errors import SettingError
-from epf.filters.kalman import GaussianPosterior
-from epf.gibbs.mixture import GibbsMixture
 from epf.keys import lanes, root_key
 from epf.laws import draw
 from epf.model import StateSpaceModel, advance, observation_law, parameters, transition_law
 from epf.posterior import ParticlePosterior, Posterior
+
+if TYPE_CHECKING:
+    from epf.filters.kalman import GaussianPosterior
 
 _TOGETHER = "theta and the state are drawn together"
 _APART = "the state is drawn from a Gaussian with its posterior mean and sd, apart from theta"
@@ -93,21 +94,35 @@ def forecast(
 
 def _is_joint(posterior: Posterior) -> bool:
     """Whether the posterior has theta and x of the same particles, or their joint Gaussian."""
-    return isinstance(posterior, GibbsMixture | GaussianPosterior) or type(posterior) is ParticlePosterior
+    return _is_gaussian(posterior) or _has_particles(posterior)
+
+
+def _is_gaussian(posterior: Posterior) -> TypeGuard["GaussianPosterior"]:
+    from epf.filters.kalman import GaussianPosterior  # here and below: loaded late, for a quick import of the library
+
+    return isinstance(posterior, GaussianPosterior)
+
+
+def _has_particles(posterior: Posterior) -> TypeGuard["ParticlePosterior"]:
+    """Particles of theta and x together, in whatever form their parameters are summarised."""
+    from epf.gibbs.mixture import GibbsMixture
+    from epf.gibbs.shared_mixture import SharedMixture
+
+    return isinstance(posterior, GibbsMixture | SharedMixture) or type(posterior) is ParticlePosterior
 
 
 def _start(
     posterior: Posterior, key: PRNGKeyArray, draws: int
 ) -> tuple[Float[Array, "draws p"], Float[Array, "draws *state"]]:
     """Theta and x_t from the posterior."""
-    if isinstance(posterior, GaussianPosterior):
+    if _is_gaussian(posterior):
         z = jax.random.multivariate_normal(
             key, posterior.state.mean, posterior.state.covariance, (draws,), method="svd"
         )
         size = int(np.prod(posterior.shape))
         theta = jax.vmap(posterior.parameters.constrain)(z[:, size:])
         return theta, z[:, :size].reshape(draws, *posterior.shape)
-    if isinstance(posterior, GibbsMixture) or type(posterior) is ParticlePosterior:
+    if _has_particles(posterior):
         chosen = jax.random.choice(key, posterior.weights.shape[0], (draws,), p=posterior.weights)
         return posterior.theta[:, chosen].T, jnp.moveaxis(posterior.x[..., chosen], -1, 0)
     k_theta, k_x = jax.random.split(key)
