@@ -130,7 +130,7 @@ class ScatteredNodes(eqx.Module):
             jnp.sum(weight * old.bank.ess),
             seen.resampled,
             jnp.all(seen.collapsed),
-            jnp.max(seen.invalid),
+            jnp.max(jnp.where(weight > 1e-6, seen.invalid, 0)),
             jnp.all(seen.lost) | ~jnp.isfinite(mass),
         )
         return after, info

@@ -55,9 +55,11 @@ class ScatteredPosterior(ParticlePosterior):
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         mean, sd = self.bank.state_moments()
-        mean, sd = (jnp.where(jnp.isfinite(part), part, 0.0) for part in (mean, sd))
-        whole = jnp.tensordot(self.node_weights, mean, axes=1)
-        return whole, jnp.sqrt(jnp.tensordot(self.node_weights, sd**2 + (mean - whole) ** 2, axes=1))
+        share = self.node_weights.reshape(-1, *(1 for _ in mean.shape[1:]))
+        # A node without weight may be anywhere, and zero times infinity is no number.
+        whole = jnp.sum(jnp.where(share > 0.0, share * mean, 0.0), axis=0)
+        spread = jnp.where(share > 0.0, share * (sd**2 + (mean - whole) ** 2), 0.0)
+        return whole, jnp.sqrt(jnp.sum(spread, axis=0))
 
 
 def _quadratic(points: Float[Array, "many p"]) -> Float[Array, "many terms"]:
