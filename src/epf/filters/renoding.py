@@ -13,7 +13,7 @@ from epf.polynomial.nodes import gauss
 
 _DROP = 25.0  # nats below the peak at which a frame ends
 _CORE = 2.0  # nats below the peak that the frame's width reaches: two standard deviations of a Gaussian
-_WORTH = 0.6
+_WORTH = 0.6  # of the share that the core would have in its own frame: below it a move is worth the filters
 _NEAR = 10.0  # nats below the peak: an edge of the frame that is no further down is in the way
 
 
@@ -115,8 +115,8 @@ def error_of_lines(frame: Frame, values: Float[Array, "..."]) -> Float[Array, ""
 
     An eighth of the second difference, which is right for a parabola; the largest of the parameters'.
     """
-    mass = jax.nn.softmax(nodal.lines_on_uniform_grid(values, POINTS[values.ndim]) + frame.log_prior(
-        fine_grid(values.ndim)).reshape([POINTS[values.ndim]] * values.ndim), axis=None)  # fmt: skip
+    lines = nodal.lines_on_uniform_grid(values, POINTS[values.ndim])
+    mass = jax.nn.softmax(lines + frame.log_prior(fine_grid(values.ndim)).reshape(lines.shape), axis=None)
     share, worst = nodal.shares_of_nodes(mass, values.shape), jnp.zeros(())
     for axis in range(values.ndim):
         bend = jnp.abs(jnp.diff(values, 2, axis=axis)) / 8.0

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from epf.filters.bank import Bank, Filters, Seen
 from epf.filters.base import Info, Past
+from epf.filters.replay import replay
 from epf.filters.scattered_posterior import POINTS, ScatteredPosterior
 from epf.gibbs.coordinates import Coordinates
 from epf.keys import lanes, packed, root_key, unpacked
@@ -101,14 +102,11 @@ class ScatteredNodes(eqx.Module):
         weight = jax.nn.softmax(log_weight)
 
         def raised() -> tuple[Scatter, Array]:
-            def one(i: Array, young: Scatter) -> Scatter:
-                number = state.run + i
-                step_key = jax.random.fold_in(unpacked(state.seed), number + 1)
-                young, _ = self._take_in(step_key, model, coordinates, young, *past.row(number))
+            def one(key: PRNGKeyArray, young: Scatter, y: Array, u: Array | None) -> Scatter:
+                young, _ = self._take_in(key, model, coordinates, young, y, u)
                 return eqx.tree_at(lambda s: s.values, young, young.values - jnp.max(young.values))
 
-            rows = jnp.minimum(state.t + 1 - state.run, self.catch_up)
-            return jax.lax.fori_loop(0, rows, one, state.young), state.run + rows
+            return replay(state.young, state.run, state.t + 1, self.catch_up, state.seed, past, one)
 
         young, run = jax.lax.cond(state.run >= 0, raised, lambda: (state.young, state.run))
         after = Scattered(old, young, mass, state.t + 1, run, state.seed)

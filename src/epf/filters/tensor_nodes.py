@@ -17,6 +17,7 @@ from epf.filters.bank import Bank, Filters, Seen
 from epf.filters.base import Info, Past
 from epf.filters.marginal_posterior import RINGS, MarginalPosterior, log_masses, ringing
 from epf.filters.renoding import cells_a_node, error_of_lines, nodal_profiles, posterior_profiles, roughness, wanted
+from epf.filters.replay import replay
 from epf.gibbs.coordinates import Coordinates
 from epf.gibbs.frame import Frame, Place
 from epf.keys import packed, unpacked
@@ -50,6 +51,8 @@ class Nodes(eqx.Module):
     """Whether the old filters have seen every observation at these very nodes."""
     swing: Float[Array, ""]
     """How far the old polynomial is from straight lines, in nats: above 2 these are used in its place."""
+    prior: Place
+    """The frame of the prior, beyond which no frame goes."""
     seed: UInt32[Array, "3"]
 
 
@@ -75,9 +78,10 @@ class TensorNodes(eqx.Module):
 
     def init(self, key: PRNGKeyArray, model: StateSpaceModel) -> Nodes:
         coordinates, seed = Coordinates(parameters(model)), packed(key)
-        nodes = self._fresh(model, coordinates, Place.of_prior(coordinates), seed)
+        prior = Place.of_prior(coordinates)
+        nodes = self._fresh(model, coordinates, prior, seed)
         mass = _log_mass(Frame(coordinates, nodes.place), nodes.values)
-        return Nodes(nodes, nodes, mass, jnp.asarray(0), jnp.asarray(-1), jnp.asarray(True), jnp.zeros(()), seed)
+        return Nodes(nodes, nodes, mass, jnp.asarray(0), jnp.asarray(-1), jnp.asarray(True), jnp.zeros(()), prior, seed)
 
     def step(
         self,
@@ -94,14 +98,15 @@ class TensorNodes(eqx.Module):
         before = state.log_mass
         if self.discount < 1.0:
             before = _log_mass(frame, values - taken.increment)
-        elif self._moves:
+        else:
             before = jax.lax.cond(relocated, lambda: _log_mass(frame, values - taken.increment), lambda: before)
         top = jnp.max(values)
         old = NodeSet(taken.nodes.place, _floored(values), taken.nodes.bank)
         mass, swing = _log_mass(frame, old.values), ringing(frame, old.values)
         rough = roughness(frame, old.values, old.values, _RESOLVED)
         run, whole = jnp.where(relocated, -1, state.run), state.whole & ~relocated
-        after, edge = Nodes(old, state.young, mass, state.t + 1, run, whole, swing, state.seed), jnp.asarray(False)
+        after = Nodes(old, state.young, mass, state.t + 1, run, whole, swing, state.prior, state.seed)
+        edge = jnp.asarray(False)
         if self._moves:
             after = self._raise_young(key, model, coordinates, after, y, u, past)
             after, edge = self._follow(model, coordinates, after)
@@ -204,16 +209,12 @@ class TensorNodes(eqx.Module):
 
         def again() -> tuple[NodeSet, Array]:
             assert past is not None
-            row = past.row
 
-            def one(i: Array, young: NodeSet) -> NodeSet:
-                number = state.run + i
-                step_key = jax.random.fold_in(unpacked(state.seed), number + 1)
-                nodes, _, _ = self._take_in(step_key, model, coordinates, young, *row(number))
+            def one(key: PRNGKeyArray, young: NodeSet, y: Array, u: Array | None) -> NodeSet:
+                nodes, _, _ = self._take_in(key, model, coordinates, young, y, u)
                 return NodeSet(nodes.place, _floored(nodes.values), nodes.bank)
 
-            rows = jnp.minimum(state.t - state.run, self.catch_up)
-            return jax.lax.fori_loop(0, rows, one, state.young), state.run + rows
+            return replay(state.young, state.run, state.t, self.catch_up, state.seed, past, one)
 
         none = state.run < 0
         young, run = jax.lax.cond(none, lambda: (state.young, state.run), again if self.catch_up else beside)
@@ -221,28 +222,28 @@ class TensorNodes(eqx.Module):
 
     def _follow(self, model: StateSpaceModel, coordinates: Coordinates, state: Nodes) -> tuple[Nodes, Bool[Array, ""]]:
         """Begin filters at better nodes, or hand over to those that are ready; and whether an edge is in the way."""
-        old, young, replay = state.old, state.young, self.catch_up > 0
+        old, young, prior, replays = state.old, state.young, state.prior, self.catch_up > 0
         # Replay may go wherever the prior does; a polynomial must not be carried to where it never was.
-        widest = Place.of_prior(coordinates) if replay else old.place
-        frame, prior = Frame(coordinates, old.place), Place.of_prior(coordinates)
+        widest, frame = prior if replays else old.place, Frame(coordinates, old.place)
         # A polynomial that rings must not choose; the values at the nodes are right whatever lies between them.
         smooth = wanted(old.place, posterior_profiles(frame, old.values), 1, widest, prior)
         coarse = wanted(old.place, nodal_profiles(frame, old.values), cells_a_node(self.counts), widest, prior, 0.9)
         place, worth, edge = jax.tree.map(lambda a, b: jnp.where(state.swing < RINGS, a, b), smooth, coarse)
-        due = worth | edge | ~state.whole if replay else worth
+        due = worth | edge | ~state.whole if replays else worth
 
         def begin() -> Nodes:
-            new = self._fresh(model, coordinates, place, state.seed) if replay else _moved(old, place, state.swing)
+            new = self._fresh(model, coordinates, place, state.seed) if replays else _moved(old, place, state.swing)
             return eqx.tree_at(lambda s: (s.young, s.run), state, (new, jnp.zeros_like(state.run)))
 
         def finish() -> Nodes:
-            values = young.values if replay else _moved(old, young.place, state.swing).values
+            values = young.values if replays else _moved(old, young.place, state.swing).values
             new = NodeSet(young.place, _floored(values), young.bank)
             frame = Frame(coordinates, new.place)
             mass, swing = _log_mass(frame, new.values), ringing(frame, new.values)
-            return Nodes(new, new, mass, state.t, jnp.full_like(state.run, -1), jnp.asarray(replay), swing, state.seed)
+            run, whole = jnp.full_like(state.run, -1), jnp.asarray(replays)
+            return Nodes(new, new, mass, state.t, run, whole, swing, prior, state.seed)
 
-        ready = state.run >= (state.t if replay else self.overlap)
+        ready = state.run >= (state.t if replays else self.overlap)
         choice = jnp.where(state.run < 0, jnp.where(due, 1, 0), jnp.where(ready, 2, 0))
         return jax.lax.switch(choice, [lambda: state, begin, finish]), edge
 

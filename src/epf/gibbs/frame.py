@@ -40,7 +40,7 @@ class Place(eqx.Module):
         return 0.5 * (first + last) + 0.5 * (last - first) * cube
 
     def point(self, cube: Float[Array, "*many p"]) -> Float[Array, "*many p"]:
-        """z of points of the cube; the ends of the box are met to the last bit."""
+        """z of points of the cube, never outside of the box whatever rounding does."""
         return jnp.clip(self.centre + self.width * jnp.sinh(self.s(cube)), self.low, self.high)
 
     def cube(self, z: Float[Array, "*many p"]) -> Float[Array, "*many p"]:

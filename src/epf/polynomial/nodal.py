@@ -59,15 +59,6 @@ def at(values: Float[Array, "..."], cube: Float[Array, "points p"]) -> Float[Arr
     return jnp.matmul(basis.design(cube), coefficients, precision="highest")
 
 
-def moved(values: Float[Array, "..."], low: Float[Array, " p"], high: Float[Array, " p"]) -> Float[Array, "..."]:
-    """The same polynomial by its values at the nodes of the box from low to high, itself in cube coordinates."""
-    indices = tensor(tuple(count - 1 for count in values.shape))
-    ones = np.ones(values.ndim)
-    old, new = Chebyshev(indices, -ones, ones), Chebyshev(indices, low, high)
-    coefficients = indices.dense(old.move(indices.sparse(from_values(values, values.ndim)), new))
-    return _values(coefficients)
-
-
 def smoothed(values: Float[Array, "..."], degrees: tuple[int, ...]) -> Float[Array, "..."]:
     """The polynomial of these lower degrees that is nearest at the nodes, by least squares.
 

@@ -24,6 +24,7 @@ def history(record: Record, t: int, levels: tuple[float, ...], labels: tuple[str
         "resampled": (("time",), record.info.resampled),
         "collapsed": (("time",), record.info.collapsed),
         "invalid": (("time",), record.info.invalid),
+        "edge": (("time",), record.info.edge),
     }
     if not np.isnan(record.info.residual).all():
         data["residual"] = (("time",), record.info.residual)
