@@ -19,7 +19,7 @@ class Rows:
     @classmethod
     def of(cls, rows: np.ndarray) -> "Rows":
         """Rows that are there already; there must be one at least."""
-        found = cls(rows[0])
+        found = cls(rows[:1].reshape(rows.shape[1:]))  # an array, also where a row is one number
         found._array, found.count = np.array(rows), len(rows)
         return found
 
