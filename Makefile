@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: install demo test test-slow check format bench clean
+.PHONY: install demo test browser test-slow check format bench clean
 
 install: $(READY)
 
@@ -18,6 +18,10 @@ demo: install
 
 test: install
 	@$(BIN)/python -m pytest -n 2
+
+# The report is looked at in a real browser where there is one; this gets Debian's.
+browser:
+	@command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
 
 test-slow: install
 	@$(BIN)/python -m pytest -n 2 -m slow

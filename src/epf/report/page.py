@@ -63,10 +63,9 @@ def write_page(result: Any, path: Path, y: Any, title: str | None) -> None:
 def _section(title: str, charts: list[Any]) -> list[str]:
     if not charts:
         return []
-    drawn = [
-        chart.to_html(full_html=False, include_plotlyjs=False, config={"responsive": True, "displaylogo": False})
-        for chart in charts
-    ]
+    # No bar of buttons: on a phone it lies over the legend. Dragging still zooms, and a double click goes back.
+    config = {"responsive": True, "displayModeBar": False}
+    drawn = [chart.to_html(full_html=False, include_plotlyjs=False, config=config) for chart in charts]
     return [f"<h2>{title}</h2>", *(f'<div class="chart">{chart}</div>' for chart in drawn)]
 
 
@@ -101,11 +100,11 @@ def _figure(x_title: str, y_title: str) -> Any:
     figure = go.Figure()
     figure.update_layout(
         height=300,
-        margin={"l": 50, "r": 10, "t": 10, "b": 40},
+        margin={"l": 50, "r": 10, "t": 40, "b": 40},
         template="plotly_white",
         xaxis_title=x_title,
         yaxis_title=y_title,
-        legend={"orientation": "h", "y": 1.12},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     )
     return figure
 
