@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from epf.filters.storvik import Storvik as Storvik
     from epf.gibbs.approximation import Chebyshev as Chebyshev
     from epf.gibbs.approximation import Taylor as Taylor
+    from epf.lagged import Lagged as Lagged
     from epf.loading import load as load
     from epf.offline.point_mass import PointMass as PointMass
     from epf.smc.proposals.automatic import Automatic as Automatic
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from epf.smc.resampling import Residual as Residual
     from epf.smc.resampling import Stratified as Stratified
     from epf.smc.resampling import Systematic as Systematic
+    from epf.smoothing import smooth as smooth
     from epf.stream import Stream as Stream
 
 # All else loads when it is first named: `import epf` is to cost little more than JAX itself. What has the name of the file
@@ -59,6 +61,7 @@ _LATE = {
     "Storvik": "epf.filters.storvik",
     "Chebyshev": "epf.gibbs.approximation",
     "Taylor": "epf.gibbs.approximation",
+    "Lagged": "epf.lagged",
     "load": "epf.loading",
     "PointMass": "epf.offline.point_mass",
     "Automatic": "epf.smc.proposals.automatic",
@@ -72,6 +75,7 @@ _LATE = {
     "Residual": "epf.smc.resampling",
     "Stratified": "epf.smc.resampling",
     "Systematic": "epf.smc.resampling",
+    "smooth": "epf.smoothing",
     "Stream": "epf.stream",
 }
 _ROOMS = ("diagnostics", "zoo")

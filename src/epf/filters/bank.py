@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters.particle import finite, move_unseen, propose, start
+from epf.lagged import newest
 from epf.model import StateSpaceModel
 from epf.smc.order import order
 from epf.smc.proposals.base import Proposal
@@ -75,7 +76,7 @@ class Filters(eqx.Module):
         particles = self.particles
 
         def resample(x: Array, weights: Array) -> Array:
-            sorted_ = order(x, weights)
+            sorted_ = order(newest(model, x), weights)
             return x[..., sorted_[self.resampling.ancestors(k_resample, weights[sorted_])]]
 
         # All or none: one that were resampled alone would part from its neighbours.
