@@ -4,8 +4,10 @@ The nodes are quasi-random draws from a Gaussian, each weighted with prior x lik
 the weight, the Gaussian is fitted to them anew (to a flattened posterior if it must contract by much, and always somewhat
 wider), new nodes are drawn, and their filters run from the first observation until they have caught up.
 
-A quadratic through the nodes' log-posteriors, by least squares, makes the posterior smooth once it is nearly Gaussian. It
-is used only where its residual is small, and it never chooses where the nodes go.
+A smooth function through the nodes' log-posteriors (`polynomial/kriging.py`) stands for the posterior where it predicts
+nodes that were left out. New nodes are then placed by it: a covariance from the thirty nodes that carry a weight is off by
+half in some direction, so that the next nodes carry as little, and so on. Where it does not predict, the nodes' own weights
+decide.
 """
 
 from functools import lru_cache
@@ -19,7 +21,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 from epf.filters.bank import Bank, Filters, Seen
 from epf.filters.base import Info, Past
 from epf.filters.replay import replay
-from epf.filters.scattered_posterior import POINTS, ScatteredPosterior
+from epf.filters.scattered_posterior import POINTS, ScatteredPosterior, Spread, spread
 from epf.gibbs.coordinates import Coordinates
 from epf.keys import lanes, packed, root_key, unpacked
 from epf.matrices import cholesky, gaussian_log_density
@@ -27,7 +29,7 @@ from epf.model import StateSpaceModel, parameters
 
 _FEW = 0.4  # of the nodes: an effective number below it asks for new ones
 _LEAST = 0.25  # of the nodes that a flattened posterior must leave in effect
-_WIDER = 1.4  # times the posterior's standard deviations
+_WIDER = 3.84  # over p: the nodes' variances, less one, in those of the posterior. So 0.6 of the nodes are in effect
 _PRIOR_DRAWS = 2048
 _HALVINGS = 20
 
@@ -112,7 +114,10 @@ class ScatteredNodes(eqx.Module):
         after = Scattered(old, young, mass, state.t + 1, run, state.seed)
 
         def begin() -> Scattered:
-            gaussian = _fitted(old.z, jax.nn.softmax(_flattened(log_weight, _LEAST * self.nodes)))
+            seen = self._spread(coordinates, old)
+            own = jax.nn.softmax(_flattened(log_weight, _LEAST * self.nodes))
+            weights = jnp.where(seen.trusted, seen.weights, jnp.pad(own, (0, seen.weights.shape[0] - self.nodes)))
+            gaussian = _fitted(seen.z, weights)
             fresh = self._fresh(model, coordinates, gaussian, state.t + 1, state.seed)
             return eqx.tree_at(lambda s: (s.young, s.run), after, (fresh, jnp.zeros_like(run)))
 
@@ -134,11 +139,14 @@ class ScatteredNodes(eqx.Module):
         return after, info
 
     def posterior(self, model: StateSpaceModel, state: Scattered) -> ScatteredPosterior:
-        coordinates, old = coordinates_of(model), state.old
-        log_target = jax.vmap(coordinates.log_prior)(old.z) + old.values
-        normals = _normals(max(POINTS, self.nodes), old.z.shape[1], jnp.zeros(old.z.shape[1]))
-        gaussian = old.gaussian
-        return ScatteredPosterior.of(coordinates, gaussian.mean, gaussian.lower, normals, old.z, log_target, old.bank)
+        coordinates = coordinates_of(model)
+        return ScatteredPosterior.of(coordinates, self._spread(coordinates, state.old), state.old.bank)
+
+    def _spread(self, coordinates: Coordinates, nodes: Scatter) -> Spread:
+        p = nodes.z.shape[1]
+        log_target = jax.vmap(coordinates.log_prior)(nodes.z) + nodes.values
+        normals = _normals(max(POINTS, self.nodes), p, jnp.zeros(p))
+        return spread(nodes.gaussian.mean, nodes.gaussian.lower, normals, nodes.z, log_target)
 
     def _fresh(
         self,
@@ -191,7 +199,8 @@ def _fitted(z: Float[Array, "many p"], weights: Float[Array, " many"]) -> Gaussi
     scale = jnp.sqrt(jnp.diagonal(covariance))
     scale = jnp.where(scale > 0.0, scale, 1e-6)
     correlation = covariance / jnp.outer(scale, scale) + 1e-4 * jnp.eye(z.shape[1])
-    return Gaussian(mean, _WIDER * scale[:, None] * cholesky(correlation))
+    wider = np.sqrt(1.0 + _WIDER / z.shape[1])
+    return Gaussian(mean, wider * scale[:, None] * cholesky(correlation))
 
 
 def _flattened(log_weights: Float[Array, " nodes"], least: float) -> Float[Array, " nodes"]:

@@ -9,18 +9,17 @@ generalised least squares, pulls a = K^-1 (v - X b), and the value at u is x(u)'
 of the process are the most likely ones (restricted likelihood, the scale profiled out) of a few.
 """
 
-from itertools import product
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from epf.matrices import log_determinant, solve, solve_lower
+from epf.matrices import log_determinant, solve_lower
 
-_STRENGTHS = (30.0, 1000.0)  # the process's variance over the noise's; more than this float32 cannot tell apart
-_LENGTHS = (2.0, 3.0)  # in standard deviations of the points, for four parameters
+# The process's variance over the noise's (more than this float32 cannot tell apart), and its length in standard deviations
+# of the points over the root of their dimension.
+_CHOICES = ((1000.0, 1.0), (1000.0, 1.5), (30.0, 1.5))
 
 
 class Kriged(eqx.Module):
@@ -55,8 +54,8 @@ def krige(
 
     Points should be spread like standard normal ones.
     """
-    spread = np.sqrt(points.shape[1] / 4.0)
-    choices = jnp.asarray(list(product(_STRENGTHS, [spread * length for length in _LENGTHS])), points.dtype)
+    spread = np.sqrt(points.shape[1])
+    choices = jnp.asarray([(strength, spread * length) for strength, length in _CHOICES], points.dtype)
     fits = [_fit(points, values, noise, strength, length) for strength, length in choices]
     best = jnp.argmax(jnp.stack([likelihood for likelihood, _, _ in fits]))
     found, left_out = jax.tree.map(lambda *parts: jnp.stack(parts)[best], *[(f, e) for _, f, e in fits])
