@@ -14,11 +14,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.check import is_number
 from epf.errors import SettingError, UnsupportedModelError
-from epf.filters.particle import Cloud, ParticleFilter, Piece, over_particles
+from epf.filters.particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
 from epf.model import StateSpaceModel, parameters
 from epf.posterior import ParticlePosterior
 from epf.weighted import mean_and_sd
@@ -57,6 +57,7 @@ class LiuWest(ParticleFilter):
         theta: Float[Array, "p particles"],
         statistic: Any,
         log_weights: Float[Array, " particles"],
+        resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
         params = parameters(model)
         free = over_particles(params.unconstrain)(theta)
@@ -77,10 +78,10 @@ class LiuWest(ParticleFilter):
 
     def absorb(
         self,
+        key: PRNGKeyArray,
         model: StateSpaceModel,
         common: Any,
-        theta: Float[Array, "p particles"],
-        statistic: Any,
+        chosen: Chosen,
         weights: Float[Array, " particles"],
         piece: Piece,
     ) -> tuple[None, None, Float[Array, ""]]:
