@@ -88,7 +88,7 @@ def test_sigma_points_give_the_moments_of_a_quadratic():
 
     m, v = 1.0, 0.25
     mean, variance, cross = m**2 + v, 4 * m**2 * v + 2 * v**2 + 0.09, 2 * m * v
-    state, (info, _, (x, sd)) = run(epf.Kalman(unscented=True), Square(), 0, np.array([2.0], np.float32))
+    _, (info, _, (x, sd)) = run(epf.Kalman(unscented=True), Square(), 0, np.array([2.0], np.float32))
     assert x[0] == pytest.approx(m + cross / variance * (2.0 - mean), rel=1e-5)
     assert sd[0] == pytest.approx(np.sqrt(v - cross**2 / variance), rel=1e-5)
     assert info.log_evidence[0] == pytest.approx(-0.5 * (np.log(2 * np.pi * variance) + (2 - mean) ** 2 / variance))
