@@ -58,6 +58,7 @@ def fit(
         root, t = root_key(seed), 0
         method.check(model, None if us is None else us[0])
         state = start(method, model, root, None if us is None else us[0])
+    check_room(method, t + steps)
 
     kept_rows = _kept_rows(method, after, ys, us)
     past = None if kept_rows is None else Past(_roomy(kept_rows[0]), _roomy_or_none(kept_rows[1]), jnp.asarray(0))
@@ -214,6 +215,16 @@ def check_method(method: object) -> None:
         raise SettingError(f"The method is the class {method.__name__}: make one, for example epf.{method.__name__}().")
     if not isinstance(method, Filter):
         raise SettingError(f"The method is {kind(method)}: it must be a filter such as epf.SIR(particles=1000).")
+
+
+def check_room(method: Filter, steps: int) -> None:
+    """A sentence for a series that is longer than a method's memory."""
+    if method.horizon is not None and steps > method.horizon:
+        name = type(method).__name__
+        raise SettingError(
+            f"{name}(capacity={method.horizon}) keeps paths of {method.horizon} steps, and there are {steps} observations: "
+            f"make it epf.{name}(capacity={steps}) or more, or use epf.EPF, whose memory does not grow."
+        )
 
 
 def check_levels(levels: Sequence[float]) -> Array:

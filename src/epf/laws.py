@@ -71,6 +71,15 @@ def gaussian_moments(law: Distribution) -> tuple[Float[Array, " k"], Float[Array
     return mean, jnp.asarray(covariance, float)
 
 
+def centre(law: Distribution) -> Float[Array, "*event"] | None:
+    """The location of a law that has one."""
+    base: Any = law
+    while hasattr(base, "base_dist"):
+        base = base.base_dist
+    loc = getattr(base, "loc", None)
+    return None if loc is None else jnp.broadcast_to(jnp.asarray(loc, float), law.event_shape)
+
+
 def is_independent(law: Distribution) -> TypeGuard[dist.Independent]:
     """Whether the components of the law are independent scalars: `dist.Normal(...).to_event(1)` and its like."""
     return isinstance(law, dist.Independent) and law.base_dist.event_shape == ()

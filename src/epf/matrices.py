@@ -29,6 +29,12 @@ def cholesky(matrix: Float[Array, "k k"]) -> Float[Array, "k k"]:
     return jnp.stack([jnp.stack(row + [zero] * (k - len(row))) for row in rows])
 
 
+def semidefinite_root(covariance: Float[Array, "q q"]) -> Float[Array, "q q"]:
+    """A square root that also takes the singular covariance of a collapsed cloud."""
+    values, vectors = jnp.linalg.eigh(covariance)
+    return vectors * jnp.sqrt(jnp.maximum(values, 0.0))
+
+
 def solve_lower(lower: Float[Array, "k k"], b: Float[Array, " k *columns"]) -> Float[Array, " k *columns"]:
     """L^-1 b for lower triangular L."""
     k = lower.shape[0]

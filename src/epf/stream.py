@@ -15,7 +15,7 @@ from epf.checkpoint import Wanted, load_state, number, observation_shape, owner,
 from epf.doubt import DOUBT, doubt
 from epf.errors import CheckpointError, DataError, SettingError
 from epf.filters.base import Filter, Info, Past
-from epf.fit import LEVELS, check_levels, check_method, failure, warn_of, warn_of_doubt, warn_of_edges
+from epf.fit import LEVELS, check_levels, check_method, check_room, failure, warn_of, warn_of_doubt, warn_of_edges
 from epf.forecast import Forecast, forecast
 from epf.kept import Kept
 from epf.keys import root_key
@@ -63,6 +63,7 @@ class Stream:
             )
         shapes = self._shapes or check_model(self.model, None if us is None else us[0])
         ys = check_observations([y], shapes, self.t)
+        check_room(self.method, self.t + 1)
         if self._state is None:
             self.method.check(self.model, None if us is None else us[0])
             self._state = start(self.method, self.model, self._root, None if us is None else us[0])

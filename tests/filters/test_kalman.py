@@ -8,6 +8,7 @@ import pytest
 import epf
 from epf.errors import UnsupportedModelError
 from models import kalman, run
+from scoring import scores
 
 MODEL = epf.zoo.LinearGaussian.rotation(3, 2)
 
@@ -28,12 +29,12 @@ class Drift(epf.StateSpaceModel):
         return dist.Normal(x + 2.0 * p.offset, 0.4)
 
 
-@pytest.mark.parametrize("extended", [False, True])
-def test_filter_and_evidence_are_the_textbooks(extended, float64):
+@pytest.mark.parametrize("form", [{}, {"extended": True}, {"unscented": True}], ids=["exact", "extended", "unscented"])
+def test_filter_and_evidence_are_the_textbooks(form, float64):
     _, y = epf.simulate(MODEL, {}, steps=60, seed=2)
     y[3, 0] = y[10] = y[20, 1] = np.nan
     means, covariances, log_evidence = kalman(MODEL.A, MODEL.Q, MODEL.H, MODEL.R, MODEL.m_0, MODEL.P_0, y)
-    result = epf.fit(MODEL, y, epf.Kalman(extended=extended))
+    result = epf.fit(MODEL, y, epf.Kalman(**form))
     # The model's matrices were made in single precision; the recursion runs in double.
     np.testing.assert_allclose(result.history["state_mean"], means, rtol=1e-6, atol=1e-7)
     sds = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
@@ -41,13 +42,14 @@ def test_filter_and_evidence_are_the_textbooks(extended, float64):
     assert result.log_evidence == pytest.approx(log_evidence, rel=1e-8)
 
 
-def test_parameters_that_enter_linearly_are_learned_exactly():
+@pytest.mark.parametrize("unscented", [False, True])
+def test_parameters_that_enter_linearly_are_learned_exactly(unscented):
     """The same answer as a textbook filter on (x, drift, offset), whose start is correlated with the offset."""
     _, y = epf.simulate(Drift(), {"drift": 0.3, "offset": -0.5}, steps=50, seed=4)
     A, H = [[1, 1, 0], [0, 1, 0], [0, 0, 1]], [[1, 0, 2]]
     P = [[0.25 + 1.0, 0, 1.0], [0, 0.04, 0], [1.0, 0, 1.0]]
     means, covariances, log_evidence = kalman(A, np.diag([0.09, 0, 0]), H, [[0.16]], [0, 0.1, 0], P, y)
-    result = epf.fit(Drift(), y, epf.Kalman())
+    result = epf.fit(Drift(), y, epf.Kalman(unscented=unscented))
     assert result.mean["drift"] == pytest.approx(means[-1, 1], abs=1e-4)
     assert result.mean["offset"] == pytest.approx(means[-1, 2], abs=1e-4)
     assert result.sd["drift"] == pytest.approx(np.sqrt(covariances[-1, 1, 1]), rel=1e-3)
@@ -66,6 +68,41 @@ def test_a_positive_parameter_stays_positive_in_the_extended_form():
     result = epf.fit(model, y, epf.Kalman(extended=True))
     assert result.quantile(0.001)["sigma"] > 0.0
     assert np.all(result.sample(500)["sigma"] > 0.0)
+
+
+def test_sigma_points_give_the_moments_of_a_quadratic():
+    """y = x^2 with x ~ N(m, s^2): mean, covariance with x and variance of y are those of the textbook."""
+
+    class Square(epf.StateSpaceModel):
+        def prior(self):
+            return {}
+
+        def initial(self, p):
+            return dist.Normal(1.0, 0.5)
+
+        def transition(self, p, x, u):
+            return dist.Normal(x, 1e-6)
+
+        def observation(self, p, x, u):
+            return dist.Normal(x**2, 0.3)
+
+    m, v = 1.0, 0.25
+    mean, variance, cross = m**2 + v, 4 * m**2 * v + 2 * v**2 + 0.09, 2 * m * v
+    _, (info, _, (x, sd)) = run(epf.Kalman(unscented=True), Square(), 0, np.array([2.0], np.float32))
+    assert x[0] == pytest.approx(m + cross / variance * (2.0 - mean), rel=1e-5)
+    assert sd[0] == pytest.approx(np.sqrt(v - cross**2 / variance), rel=1e-5)
+    assert info.log_evidence[0] == pytest.approx(-0.5 * (np.log(2 * np.pi * variance) + (2 - mean) ** 2 / variance))
+
+
+@pytest.mark.slow
+def test_what_the_approximations_make_of_sin():
+    """Figures, not gates, but never NaN: both put a Gaussian where the posterior is none, and are not told how far off."""
+    for form in ({"extended": True}, {"unscented": True}):
+        for data in (1, 2, 3):
+            z, r = scores(epf.Kalman(**form), "sin", data, 1000, 1)
+            print(f"\n{form}, SIN {data}: z {z[0, :, 0].round(2)}, r {r[0, :, 0].round(2)}")
+            assert np.isfinite(z).all()
+            assert np.isfinite(r).all()
 
 
 def test_storvik_in_parameter_space():

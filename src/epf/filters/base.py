@@ -67,6 +67,11 @@ class Filter(eqx.Module):
         return jnp.asarray(0)
 
     @property
+    def horizon(self) -> int | None:
+        """For how many observations there is room in all; None for a filter whose memory does not grow."""
+        return None
+
+    @property
     def residuals_add_up(self) -> bool:
         """Whether each step's residual stays in the answer; otherwise each is that of the whole answer of its time."""
         return True

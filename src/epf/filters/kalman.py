@@ -1,12 +1,16 @@
-"""The Kalman filter, exact for linear Gaussian models, and its extended form for all the others.
+"""The Kalman filter, exact for linear Gaussian models, and its extended and unscented forms for all the others.
 
 Unknown parameters are appended to the state with identity dynamics. Where they enter linearly the answer is still
-exact (`Kalman()`); otherwise the model is linearised about the current mean (`Kalman(extended=True)`), with parameters
-moved to the whole real line. Jacobians come from automatic differentiation.
+exact (`Kalman()`). Otherwise each law is replaced by a linear one, with parameters moved to the whole real line: by its
+tangent at the current mean (`Kalman(extended=True)`, Jacobians by automatic differentiation), or by the line that fits it
+best at the sigma points of the current Gaussian (`Kalman(unscented=True)`; Julier and Uhlmann 2004, as a statistical
+linear regression, Lefebvre, Bruyninckx and De Schutter 2002). What follows is the same for all three.
+
+Neither learns a noise scale: the mean of y does not depend on it, so y is uncorrelated with it, and its prior stays.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -35,14 +39,40 @@ class Gaussian(eqx.Module):
     covariance: Float[Array, "n n"]
 
 
+class Line(NamedTuple):
+    """A law of z replaced by a linear one: N(mean + slope (z - E z), noise)."""
+
+    mean: Float[Array, " k"]
+    slope: Float[Array, "k n"]
+    noise: Float[Array, "k k"]
+
+
+Moments = Callable[[Array], tuple[Array, Array]]  # mean and covariance of a law, given z
+
+
 class Kalman(Filter):
-    """A Gaussian for the state and the parameters together."""
+    """A Gaussian for the state and the parameters together; `extended` or `unscented` for what is not linear."""
 
     extended: bool = False
+    unscented: bool = False
 
     def __check_init__(self) -> None:
-        if not isinstance(self.extended, bool):
-            raise SettingError(f"Kalman(extended={self.extended!r}): it must be True or False.")
+        for name in ("extended", "unscented"):
+            if not isinstance(getattr(self, name), bool):
+                raise SettingError(f"Kalman({name}={getattr(self, name)!r}): it must be True or False.")
+        if self.extended and self.unscented:
+            raise SettingError("Kalman(extended=True, unscented=True): it is either the one or the other.")
+
+    @property
+    def exact(self) -> bool:
+        return not (self.extended or self.unscented)
+
+    def line(self, moments: Moments, at: Gaussian) -> Line:
+        """The linear law in place of `moments`, near the Gaussian `at`."""
+        if self.unscented:
+            return _fitted(moments, at)
+        mean, noise = moments(at.mean)
+        return Line(mean, jax.jacfwd(lambda z: moments(z)[0])(at.mean), noise)
 
     def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Gaussian:
         params = parameters(model)
@@ -58,14 +88,10 @@ class Kalman(Filter):
 
         self._require_linear("initial()", _start_moments, law_of, free_mean)
 
-        def start_mean(free: Array) -> Array:
-            return _start_moments(law_of(free))[0]
-
-        slope = jax.jacfwd(start_mean)(free_mean)
+        mean, slope, noise = self.line(lambda free: _start_moments(law_of(free)), Gaussian(free_mean, free_covariance))
         cross = slope @ free_covariance
-        own = cross @ slope.T + _start_moments(law_of(free_mean))[1]
-        covariance = jnp.block([[own, cross], [cross.T, free_covariance]])
-        return Gaussian(jnp.concatenate([start_mean(free_mean), free_mean]), covariance)
+        covariance = jnp.block([[cross @ slope.T + noise, cross], [cross.T, free_covariance]])
+        return Gaussian(jnp.concatenate([mean, free_mean]), covariance)
 
     def step(
         self,
@@ -96,14 +122,16 @@ class Kalman(Filter):
             return jnp.concatenate([jnp.ravel(x), z[split.size :]])
 
         quiet = jnp.zeros(gaussian_moments(transition(state.mean))[0].shape)
-        if not self.extended and not is_affine(lambda both: moved(*both), (state.mean, quiet)):
+        if self.exact and not is_affine(lambda both: moved(*both), (state.mean, quiet)):
             raise self._refusal("advance()", "is not linear")
-        A, B = jax.jacfwd(moved, (0, 1))(state.mean, quiet)
-        Q = gaussian_moments(transition(state.mean))[1]
-        mean, covariance = moved(state.mean, quiet), A @ state.covariance @ A.T + B @ Q @ B.T
 
-        H = jax.jacfwd(lambda z: gaussian_moments(observation(z))[0])(mean)
-        predicted, R = gaussian_moments(observation(mean))
+        def moved_law(z: Array) -> tuple[Array, Array]:
+            B = jax.jacfwd(moved, 1)(z, quiet)
+            return moved(z, quiet), B @ gaussian_moments(transition(z))[1] @ B.T
+
+        mean, A, Q = self.line(moved_law, state)
+        covariance = A @ state.covariance @ A.T + Q
+        predicted, H, R = self.line(lambda z: gaussian_moments(observation(z)), Gaussian(mean, covariance))
         residual = jnp.ravel(y) - predicted
         log_evidence = marginal_gaussian_log_density(residual, H @ covariance @ H.T + R)
         collapsed = log_evidence == -jnp.inf  # an outlier beyond all numbers is set aside
@@ -118,7 +146,7 @@ class Kalman(Filter):
         return GaussianPosterior(parameters(model), state, _Split.of(model).shape)
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        return {"method": "Kalman", "form": "extended" if self.extended else "exact"}
+        return {"method": "Kalman", "form": "exact" if self.exact else "extended" if self.extended else "unscented"}
 
     def _require_linear(
         self,
@@ -132,7 +160,7 @@ class Kalman(Filter):
             raise UnsupportedModelError(
                 f"Kalman needs a Gaussian {where}, and this one is {type(law).__name__}: use epf.SIR or epf.LiuWest."
             )
-        if self.extended:
+        if not self.exact:
             return
         if not is_affine(lambda z: moments(law_of(z))[0], at):
             raise self._refusal(where, "has a mean that is not linear in the state and the unknown parameters together")
@@ -141,9 +169,36 @@ class Kalman(Filter):
 
     def _refusal(self, where: str, what: str) -> UnsupportedModelError:
         return UnsupportedModelError(
-            f"Kalman is exact for linear Gaussian models only, and {where} {what}: use epf.Kalman(extended=True), which "
-            "approximates, or a particle filter; epf.fix makes a parameter known."
+            f"Kalman is exact for linear Gaussian models only, and {where} {what}: use epf.Kalman(extended=True) or "
+            "epf.Kalman(unscented=True), which approximate, or a particle filter; epf.fix makes a parameter known."
         )
+
+
+def _fitted(moments: Moments, at: Gaussian) -> Line:
+    """The law at sigma points z_0 = E z and E z +- sqrt(n + k) L_j, and the line that fits it best there.
+
+    k = max(3 - n, 0) matches the fourth moments of a Gaussian of up to three dimensions, and no weight is negative. What
+    the line leaves out is kept as sums of squares, so that the noise is a covariance whatever rounding does.
+    """
+    n = at.mean.shape[0]
+    if n == 0:
+        mean, noise = moments(at.mean)
+        return Line(mean, jnp.zeros((mean.shape[0], 0)), noise)
+    total = max(n, 3)
+    values, vectors = jnp.linalg.eigh(at.covariance)
+    known = values <= jnp.finfo(values.dtype).eps * values[-1]  # directions without spread
+    root = jnp.sqrt(jnp.where(known, 0.0, values))
+    reach = jnp.sqrt(1.0 * total) * (vectors * root).T  # one step a row
+    middle, middle_noise = moments(at.mean)
+    (above, noise_above), (below, noise_below) = (jax.vmap(moments)(at.mean + side * reach) for side in (1.0, -1.0))
+    centre = (total - n) / total
+    mean = centre * middle + 0.5 * jnp.sum(above + below, axis=0) / total
+    noise = centre * middle_noise + 0.5 * jnp.sum(noise_above + noise_below, axis=0) / total
+    bent = 0.5 * (above + below) - mean
+    noise += bent.T @ bent / total + centre * jnp.outer(middle - mean, middle - mean)
+    rise = 0.5 * (above - below).T / jnp.sqrt(1.0 * total)
+    slope = rise @ (vectors * jnp.where(known, 0.0, 1.0 / jnp.where(known, 1.0, root))).T
+    return Line(mean, slope, noise)
 
 
 class GaussianPosterior(Posterior):

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.filters.particle import Cloud, ParticleFilter, Piece, over_particles
+from epf.filters.particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
 from epf.gibbs.base import Gibbs
 from epf.gibbs.mixture import GibbsMixture
 from epf.model import StateSpaceModel, parameters
@@ -58,6 +58,7 @@ class Learner(ParticleFilter):
         theta: Float[Array, "p particles"],
         statistic: Any,
         log_weights: Float[Array, " particles"],
+        resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
         def draw() -> Float[Array, "p particles"]:
             return common.gibbs.draw_all(key, model, statistic, theta)
@@ -70,14 +71,14 @@ class Learner(ParticleFilter):
 
     def absorb(
         self,
+        key: PRNGKeyArray,
         model: StateSpaceModel,
         common: Memory,
-        theta: Float[Array, "p particles"],
-        statistic: Any,
+        chosen: Chosen,
         weights: Float[Array, " particles"],
         piece: Piece,
     ) -> tuple[Any, Memory, Float[Array, ""]]:
-        statistic, guide, residual = self.follow(model, common, theta, statistic, weights, piece)
+        statistic, guide, residual = self.follow(model, common, chosen.theta, chosen.statistic, weights, piece)
         return statistic, Memory(common.gibbs, common.t + 1, guide), residual
 
     def guide(self) -> Any:

@@ -14,11 +14,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.check import is_number
 from epf.errors import SettingError, UnsupportedModelError
-from epf.filters.particle import Cloud, ParticleFilter, Piece, over_particles
+from epf.filters.particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
+from epf.matrices import semidefinite_root
 from epf.model import StateSpaceModel, parameters
 from epf.posterior import ParticlePosterior
 from epf.weighted import mean_and_sd
@@ -57,6 +58,7 @@ class LiuWest(ParticleFilter):
         theta: Float[Array, "p particles"],
         statistic: Any,
         log_weights: Float[Array, " particles"],
+        resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
         params = parameters(model)
         free = over_particles(params.unconstrain)(theta)
@@ -71,16 +73,16 @@ class LiuWest(ParticleFilter):
             noise = sd[:, None] * z
         else:
             shrink = (3.0 * self.discount - 1.0) / (2.0 * self.discount)
-            noise = _root((free - mean[:, None]) * weights @ (free - mean[:, None]).T) @ z
+            noise = semidefinite_root((free - mean[:, None]) * weights @ (free - mean[:, None]).T) @ z
         moved = shrink * free + (1.0 - shrink) * mean[:, None] + (1.0 - shrink**2) ** 0.5 * noise
         return jnp.where(movable, over_particles(params.constrain)(moved), theta)
 
     def absorb(
         self,
+        key: PRNGKeyArray,
         model: StateSpaceModel,
         common: Any,
-        theta: Float[Array, "p particles"],
-        statistic: Any,
+        chosen: Chosen,
         weights: Float[Array, " particles"],
         piece: Piece,
     ) -> tuple[None, None, Float[Array, ""]]:
@@ -88,9 +90,3 @@ class LiuWest(ParticleFilter):
 
     def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
         return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)
-
-
-def _root(covariance: Float[Array, "q q"]) -> Float[Array, "q q"]:
-    """A square root that also takes the singular covariance of a collapsed cloud."""
-    values, vectors = jnp.linalg.eigh(covariance)
-    return vectors * jnp.sqrt(jnp.maximum(values, 0.0))

@@ -1,6 +1,8 @@
-"""The particle step, written once. SIR, Liu-West, Storvik and the EPF differ in how theta moves and in what is remembered.
+"""The particle step, written once. The methods differ in how theta moves and in what is remembered.
 
-        resample  ->  learn (theta moves)  ->  propose x  ->  weigh against y  ->  absorb (statistics move)
+        choose: resample  ->  learn (theta moves)  ->  propose x  ->  weigh against y  ->  absorb (statistics move)
+
+A filter that looks ahead (particle learning) chooses in another order: learn, weigh by what y will say, resample.
 
 Particles are resampled at the start of the next step rather than at the end of this one, so that the posterior at t is
 read from weighted particles, before resampling adds its noise. All arrays have the particle axis last: a statistic of K
@@ -41,6 +43,20 @@ class Cloud(eqx.Module):
     log_weights: Float[Array, " particles"]
     weights: Float[Array, " particles"]
     ess: Float[Array, ""]
+
+
+class Chosen(NamedTuple):
+    """The particles that a step moves on from."""
+
+    x: Array
+    theta: Array
+    statistic: Any
+    log_weights: Array
+    known: Array
+    """Which have parameters that are numbers; the others are lost."""
+    resampled: Array
+    log_evidence: Array
+    """What the choice has already taken in of p(y_t | y_1:t-1); 0 unless it looks ahead."""
 
 
 class Piece(NamedTuple):
@@ -139,26 +155,47 @@ class ParticleFilter(Filter):
         theta: Float[Array, "p particles"],
         statistic: Any,
         log_weights: Float[Array, " particles"],
+        resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
         """The parameters that each particle moves on with."""
 
     @abstractmethod
     def absorb(
         self,
+        key: PRNGKeyArray,
         model: StateSpaceModel,
         common: Any,
-        theta: Float[Array, "p particles"],
-        statistic: Any,
+        chosen: Chosen,
         weights: Float[Array, " particles"],
         piece: Piece,
     ) -> tuple[Any, Any, Float[Array, ""]]:
         """What is remembered after this step, and how far (in nats) the memory is from what happened; NaN if exact."""
 
-    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Cloud:
-        params = parameters(model)
-        k_theta, k_x = jax.random.split(key)
-        theta = over_particles(params.sample)(lanes(k_theta, self.particles))
+    def first_theta(self, key: PRNGKeyArray, model: StateSpaceModel) -> Float[Array, "p particles"]:
+        """The parameters before the first observation: draws from the prior."""
+        return over_particles(parameters(model).sample)(lanes(key, self.particles))
 
+    def choose(
+        self,
+        key: PRNGKeyArray,
+        k_learn: PRNGKeyArray,
+        model: StateSpaceModel,
+        state: Cloud,
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> Chosen:
+        """The particles to go on from: resampled if it is time, then with parameters moved."""
+        (x, theta, statistic), log_weights, resampled = self.resampling.apply(
+            key, (state.x, state.theta, state.statistic), state.log_weights, state.weights, state.ess
+        )
+        learned = self.learn(k_learn, model, state.common, theta, statistic, log_weights, resampled)
+        known = finite(learned)
+        theta = jnp.where(known, learned, theta)
+        return Chosen(x, theta, statistic, log_weights, known, resampled, jnp.zeros_like(log_weights[0]))
+
+    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Cloud:
+        k_theta, k_x = jax.random.split(key)
+        theta = self.first_theta(k_theta, model)
         x_0 = start(k_x, model, theta)
         log_weights = uniform(self.particles)
         ess = jnp.asarray(self.particles, float)
@@ -174,12 +211,8 @@ class ParticleFilter(Filter):
         past: Past | None = None,
     ) -> tuple[Cloud, Info]:
         k_resample, k_learn, k_move = jax.random.split(key, 3)
-        (x_prev, theta, statistic), log_weights, resampled = self.resampling.apply(
-            k_resample, (state.x, state.theta, state.statistic), state.log_weights, state.weights, state.ess
-        )
-        learned = self.learn(k_learn, model, state.common, theta, statistic, log_weights)
-        known = finite(learned)
-        theta = jnp.where(known, learned, theta)
+        chosen = self.choose(k_resample, k_learn, model, state, y, u)
+        x_prev, theta, statistic, log_weights, known = chosen[:5]
 
         new, x, increments = propose(k_move, model, self.proposal, theta, x_prev, y, u)
         increments = jnp.where(known & finite(new) & finite(x), increments, jnp.nan)
@@ -192,16 +225,17 @@ class ParticleFilter(Filter):
         sound = known & finite(new) & finite(x)
         x = jnp.where(sound, x, jnp.where(finite(x_prev), x_prev, 0.0))
         piece = Piece(x_prev, jnp.where(sound, new, 0.0), x, y, u)
-        absorbed, common, residual = self.absorb(model, state.common, theta, statistic, weighed.weights, piece)
+        k_absorb = jax.random.fold_in(key, 1)
+        absorbed, common, residual = self.absorb(k_absorb, model, state.common, chosen, weighed.weights, piece)
         statistic = jax.lax.cond(
             jnp.all(sound),
             lambda: absorbed,
             lambda: jax.tree.map(lambda after, before: jnp.where(sound, after, before), absorbed, statistic),
         )
         info = Info(
-            weighed.log_evidence,
+            chosen.log_evidence + weighed.log_evidence,
             weighed.ess,
-            resampled,
+            chosen.resampled,
             weighed.collapsed,
             weighed.invalid,
             jnp.all(lost),

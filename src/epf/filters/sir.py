@@ -8,9 +8,9 @@ here to show that. With none (`epf.fix`), it is the ordinary particle filter.
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from epf.filters.particle import Cloud, ParticleFilter, Piece
+from epf.filters.particle import Chosen, Cloud, ParticleFilter, Piece
 from epf.model import StateSpaceModel, parameters
 from epf.posterior import ParticlePosterior
 
@@ -31,15 +31,16 @@ class SIR(ParticleFilter):
         theta: Float[Array, "p particles"],
         statistic: Any,
         log_weights: Float[Array, " particles"],
+        resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
         return theta
 
     def absorb(
         self,
+        key: PRNGKeyArray,
         model: StateSpaceModel,
         common: Any,
-        theta: Float[Array, "p particles"],
-        statistic: Any,
+        chosen: Chosen,
         weights: Float[Array, " particles"],
         piece: Piece,
     ) -> tuple[None, None, Float[Array, ""]]:

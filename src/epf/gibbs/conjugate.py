@@ -229,6 +229,25 @@ class Conjugate(Gibbs):
         return laws
 
 
+def serves(model: StateSpaceModel, u: Array | None) -> bool:
+    """Whether the statistic is exact for this model: told from its priors and the traces of its laws."""
+    params = parameters(model)
+
+    def trace(theta: Float[Array, " p"]) -> None:
+        gibbs = Conjugate.of(model)
+        p = params.named(theta)
+        x = jnp.zeros(initial_law(model, p).event_shape)
+        new = jnp.zeros(transition_law(model, p, x, u).event_shape)
+        y = jnp.zeros(observation_law(model, p, x, u).event_shape)
+        gibbs.update(model, gibbs.init(model, x), x, new, x, y, u)
+
+    try:
+        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    except UnsupportedModelError:
+        return False
+    return True
+
+
 class ConjugateMarginals(Marginals):
     """Normal coefficients, inverse-gamma variances; the elements of a matrix are described by their moments."""
 

@@ -8,8 +8,6 @@ that a jump led to y. It is kept away from 0 and 1, so no weight exceeds the lik
 (Hesterberg 1995).
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -17,7 +15,7 @@ from numpyro.distributions import Distribution
 
 from epf.check import is_number
 from epf.errors import SettingError, UnsupportedModelError
-from epf.laws import draw, log_prob, observed, support
+from epf.laws import centre, draw, log_prob, observed, support
 from epf.matrices import cholesky, gaussian_log_density, log_determinant, solve, solve_upper
 from epf.model import StateSpaceModel, transition_law
 from epf.parameters import Values
@@ -84,11 +82,11 @@ class Defensive(Proposal):
         u: Array | None,
     ) -> Float[Array, ""]:
         """The odds of no jump: p(y | the transition's centre), against the transition's density where y points."""
-        centre = _centre(transition)
-        if centre is None:
+        middle = centre(transition)
+        if middle is None:
             return jnp.asarray(0.5)
         pointed = mean.reshape(transition.event_shape)
-        log_stay = log_likelihood(model, p, x_prev, centre, y, u)
+        log_stay = log_likelihood(model, p, x_prev, middle, y, u)
         log_volume = 0.5 * (mean.shape[0] * jnp.log(2.0 * jnp.pi) - log_determinant(lower))
         log_jump = log_prob(transition, pointed) + log_likelihood(model, p, x_prev, pointed, y, u) + log_volume
         odds = jax.nn.sigmoid(log_stay - log_jump)
@@ -98,12 +96,3 @@ class Defensive(Proposal):
         return (
             f"defensive: from the transition and from what y alone says, by their odds, each at least {self.share:.0%}"
         )
-
-
-def _centre(law: Distribution) -> Array | None:
-    """The location of a law that has one."""
-    base: Any = law
-    while hasattr(base, "base_dist"):
-        base = base.base_dist
-    loc = getattr(base, "loc", None)
-    return None if loc is None else jnp.broadcast_to(jnp.asarray(loc, float), law.event_shape)

@@ -1,0 +1,111 @@
+"""What filters share whose particles may carry polynomials: how these are made, followed, drawn from and told of."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from epf.check import is_number, is_whole, plain
+from epf.draw.automatic import default_sampler
+from epf.draw.base import Sampler
+from epf.errors import SettingError
+from epf.filters.learner import Learner, Memory
+from epf.filters.particle import Cloud, Piece
+from epf.gibbs import following
+from epf.gibbs.approximation import Approximation, Chebyshev, Taylor
+from epf.gibbs.base import Gibbs
+from epf.gibbs.conjugate import Conjugate
+from epf.gibbs.log_polynomial import LogPolynomial, look_at
+from epf.gibbs.shared_mixture import SharedMixture
+from epf.gibbs.trial import try_out
+from epf.model import StateSpaceModel, parameters
+from epf.posterior import Posterior
+
+
+class PolynomialLearner(Learner):
+    """A learner whose statistic is a polynomial (or, where the model is conjugate and it is asked for, exact)."""
+
+    approximation: Approximation = eqx.field(default=Chebyshev(), converter=plain)
+    sampler: Sampler | None = eqx.field(default=None, converter=plain)
+    refresh: int = eqx.field(default=10, converter=plain)
+    discount: float = eqx.field(default=1.0, converter=plain)
+
+    def __check_init__(self) -> None:
+        name = type(self).__name__
+        if not isinstance(self.approximation, Approximation):
+            raise SettingError(
+                f"{name}(approximation={self.approximation!r}): give epf.Chebyshev(order) or epf.Taylor(order, centre)."
+            )
+        if self.sampler is not None and not isinstance(self.sampler, Sampler):
+            raise SettingError(
+                f"{name}(sampler={self.sampler!r}): give a sampler such as epf.InverseCDF() or epf.Slice()."
+            )
+        if not is_whole(self.refresh) or self.refresh < 1:
+            raise SettingError(f"{name}(refresh={self.refresh!r}): theta is drawn every so many steps, 1 or more.")
+        if not is_number(self.discount) or not 0.0 < self.discount <= 1.0:
+            raise SettingError(
+                f"{name}(discount={self.discount!r}): it must lie above 0 and at most be 1 (nothing is forgotten)."
+            )
+
+    @property
+    def every(self) -> int:
+        return self.refresh
+
+    def polynomial(self, model: StateSpaceModel, u: Array | None) -> Gibbs:
+        """The Gibbs density by polynomials."""
+        p = parameters(model).size
+        if p == 0:
+            return Conjugate.of(model)  # nothing to learn, and nothing to carry
+        return LogPolynomial.of(model, self.approximation, self.sampler or default_sampler(p), self.discount, u)
+
+    def check(self, model: StateSpaceModel, u: Array | None) -> None:
+        gibbs = self.gibbs(model, u)
+        if isinstance(gibbs, LogPolynomial):
+            try_out(gibbs, model, u)
+
+    def guide(self) -> following.Guide:
+        return following.Guide.start()
+
+    def has_moved(self, guide: following.Guide) -> Bool[Array, ""]:
+        return guide.moved
+
+    def follow(
+        self,
+        model: StateSpaceModel,
+        common: Memory,
+        theta: Float[Array, "p particles"],
+        statistic: Any,
+        weights: Float[Array, " particles"],
+        piece: Piece,
+    ) -> tuple[Any, Any, Float[Array, ""]]:
+        gibbs = common.gibbs
+        if not isinstance(gibbs, LogPolynomial):
+            return gibbs.update_all(model, statistic, piece), common.guide, jnp.asarray(jnp.nan)
+        return following.follow(gibbs, model, common.guide, theta, statistic, weights, piece)
+
+    def posterior(self, model: StateSpaceModel, state: Cloud) -> Posterior:
+        gibbs = state.common.gibbs
+        if isinstance(gibbs, LogPolynomial) and gibbs.follow_mode != "each":
+            return SharedMixture(parameters(model), model, gibbs, state.statistic, state.theta, state.x, state.weights)
+        return super().posterior(model, state)
+
+    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
+        return {**super().describe(model, u), **describe_gibbs(self.gibbs(model, u), model, u, self.refresh)}
+
+
+def describe_gibbs(gibbs: Gibbs, model: StateSpaceModel, u: Array | None, refresh: int) -> dict[str, str]:
+    """What is expanded and how, in words."""
+    if not isinstance(gibbs, LogPolynomial):
+        return {}
+    laws = look_at(model, gibbs.approximation, u) or {}
+    forms = [f"{where}: {law.form}, order {law.order}" for where, law in laws.items() if law is not None]
+    kind = "Taylor" if isinstance(gibbs.approximation, Taylor) else "Chebyshev"
+    box = {"shared": "one for all particles, following", "each": "one a particle, following", "no": "fixed"}
+    return {
+        "approximation": f"{kind}; {'; '.join(forms)}; {gibbs.indices.size} coefficients a particle",
+        "box": box[gibbs.follow_mode],
+        "draws of theta": f"{gibbs.sampler.describe()}, every {refresh} steps"
+        if refresh > 1
+        else gibbs.sampler.describe(),
+    }
