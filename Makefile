@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: install demo test browser test-slow check format bench clean
+.PHONY: install demo reproduce test browser test-slow check format bench clean
 
 install: $(READY)
 
@@ -15,6 +15,9 @@ $(READY): pyproject.toml
 
 demo: install
 	@$(BIN)/epf demo
+
+reproduce: install
+	@$(BIN)/epf reproduce
 
 test: install
 	@$(BIN)/python -m pytest -n 2

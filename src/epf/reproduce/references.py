@@ -1,0 +1,66 @@
+"""The paper's models with their data sets and exact posteriors (experiments/references), in the project or a wheel."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from epf.errors import DataError
+from epf.model import StateSpaceModel
+from epf.simulate import simulate
+from epf.zoo import STAR, CauchyAR, Sin
+
+# One copy, in the project; a wheel carries the files along (see pyproject.toml).
+_FOLDERS = (Path(__file__).parents[3] / "experiments" / "references", Path(__file__).parent / "references")
+_MODELS: dict[str, tuple[type[StateSpaceModel], dict[str, float]]] = {
+    "sin": (Sin, {"theta": 0.7}),
+    "cauchy": (CauchyAR, {"a": 0.7}),
+    "star": (STAR, {"gamma": 1.0, "c": 3.0}),
+}
+
+
+class DataSet(NamedTuple):
+    """A series with the states and the values that made it, and the exact posterior at a few times."""
+
+    model: StateSpaceModel
+    truth: dict[str, float]
+    x: np.ndarray
+    y: np.ndarray
+    times: np.ndarray
+    mean: np.ndarray
+    """(times, parameters)"""
+    sd: np.ndarray
+
+    @property
+    def exact(self) -> dict[str, Any]:
+        """For a file of numbers."""
+        return {"t": self.times, "mean": self.mean, "sd": self.sd}
+
+
+def data_set(name: str, data: int, steps: int) -> DataSet:
+    """The first `steps` observations of one of the committed data sets."""
+    make, truth = _MODELS[name]
+    model = make()
+    x, y = simulate(model, truth, steps=steps, seed=data)
+    entries = [entry for entry in _read(f"{name}-{data}.json") if entry["t"] <= steps]
+    mean, sd = (np.array([[entry[key][name] for name in truth] for entry in entries]) for key in ("mean", "sd"))
+    return DataSet(model, truth, x, y, np.array([entry["t"] for entry in entries], int), mean, sd)
+
+
+def path(name: str, data: int, steps: int) -> np.ndarray:
+    """States x_0, .., x_steps of a model, as if they were seen: what a Gibbs density is given."""
+    make, truth = _MODELS[name]
+    x, _ = simulate(make(), truth, steps=steps + 1, seed=data)
+    return np.asarray(x, np.float64).reshape(steps + 1, -1)[:, 0]
+
+
+def _read(name: str) -> list[dict[str, Any]]:
+    for folder in _FOLDERS:
+        if (folder / name).is_file():
+            return json.loads((folder / name).read_text())["entries"]
+    raise DataError(
+        f"The exact posterior {name} is neither in {_FOLDERS[0]} nor in {_FOLDERS[1]}: install the package from a "
+        "wheel or a "
+        "clone of the project, which both have it."
+    )
