@@ -31,6 +31,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from epf import diagnostics as diagnostics
+    from epf.chains import Chains as Chains
+    from epf.comparison import Comparison as Comparison
+    from epf.comparison import compare as compare
     from epf.draw.inverse_cdf import InverseCDF as InverseCDF
     from epf.draw.laplace import Laplace as Laplace
     from epf.draw.metropolis import Metropolis as Metropolis
@@ -42,10 +45,16 @@ if TYPE_CHECKING:
     from epf.filters.storvik import Storvik as Storvik
     from epf.gibbs.approximation import Chebyshev as Chebyshev
     from epf.gibbs.approximation import Taylor as Taylor
+    from epf.offline.particle_gibbs import ParticleGibbs as ParticleGibbs
+    from epf.offline.pmmh import PMMH as PMMH
     from epf.offline.point_mass import PointMass as PointMass
+    from epf.offline.smc2 import SMC2 as SMC2
 
 # Methods and their pieces load when they are first named: `import epf` is to cost little more than JAX itself.
 _LATE = {
+    "Chains": "epf.chains",
+    "Comparison": "epf.comparison",
+    "compare": "epf.comparison",
     "InverseCDF": "epf.draw.inverse_cdf",
     "Laplace": "epf.draw.laplace",
     "Metropolis": "epf.draw.metropolis",
@@ -57,7 +66,10 @@ _LATE = {
     "Storvik": "epf.filters.storvik",
     "Chebyshev": "epf.gibbs.approximation",
     "Taylor": "epf.gibbs.approximation",
+    "ParticleGibbs": "epf.offline.particle_gibbs",
+    "PMMH": "epf.offline.pmmh",
     "PointMass": "epf.offline.point_mass",
+    "SMC2": "epf.offline.smc2",
 }
 
 

@@ -187,6 +187,18 @@ class Parameters(eqx.Module):
             start += size
         return jnp.concatenate(parts)
 
+    def log_prior_free(self, free: Float[Array, " q"]) -> Float[Array, ""]:
+        """The prior's log-density where parameters are unconstrained: log p(theta) + log |d theta / d free|."""
+        total, start = self.log_prior(self.constrain(free)), 0
+        for name, prior in self.priors.items():
+            bijection = _bijection(name, prior)
+            shape = bijection.inverse_shape(prior.event_shape)
+            size = int(np.prod(shape))
+            part = free[start : start + size].reshape(shape)
+            total += jnp.sum(bijection.log_abs_det_jacobian(part, bijection(part)))
+            start += size
+        return total
+
     @property
     def elementwise(self) -> tuple[bool, ...]:
         """For each element of the flat vector, whether `unconstrain` maps it by itself (all but simplexes and matrices)."""

@@ -28,6 +28,10 @@ class ScatteredPosterior(ParticlePosterior):
     residual: Float[Array, ""]
     """Of the quadratic, in nats; the nodes themselves are used where it is too large."""
 
+    @property
+    def in_pairs(self) -> bool:
+        return False
+
     @classmethod
     def of(
         cls,
