@@ -17,6 +17,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from epf import diagnostics as diagnostics
     from epf import zoo as zoo
+    from epf.chains import Chains as Chains
+    from epf.comparison import Comparison as Comparison
+    from epf.comparison import compare as compare
     from epf.draw.inverse_cdf import InverseCDF as InverseCDF
     from epf.draw.laplace import Laplace as Laplace
     from epf.draw.metropolis import Metropolis as Metropolis
@@ -31,7 +34,10 @@ if TYPE_CHECKING:
     from epf.gibbs.approximation import Taylor as Taylor
     from epf.lagged import Lagged as Lagged
     from epf.loading import load as load
+    from epf.offline.particle_gibbs import ParticleGibbs as ParticleGibbs
+    from epf.offline.pmmh import PMMH as PMMH
     from epf.offline.point_mass import PointMass as PointMass
+    from epf.offline.smc2 import SMC2 as SMC2
     from epf.smc.proposals.automatic import Automatic as Automatic
     from epf.smc.proposals.automatic import choose_proposal as choose_proposal
     from epf.smc.proposals.base import Bootstrap as Bootstrap
@@ -49,6 +55,9 @@ if TYPE_CHECKING:
 # All else loads when it is first named: `import epf` is to cost little more than JAX itself. What has the name of the file
 # that it is in (`fit`, `score`, `simulate`) cannot wait: importing that file would put the file in its place.
 _LATE = {
+    "Chains": "epf.chains",
+    "Comparison": "epf.comparison",
+    "compare": "epf.comparison",
     "InverseCDF": "epf.draw.inverse_cdf",
     "Laplace": "epf.draw.laplace",
     "Metropolis": "epf.draw.metropolis",
@@ -63,7 +72,10 @@ _LATE = {
     "Taylor": "epf.gibbs.approximation",
     "Lagged": "epf.lagged",
     "load": "epf.loading",
+    "ParticleGibbs": "epf.offline.particle_gibbs",
+    "PMMH": "epf.offline.pmmh",
     "PointMass": "epf.offline.point_mass",
+    "SMC2": "epf.offline.smc2",
     "Automatic": "epf.smc.proposals.automatic",
     "choose_proposal": "epf.smc.proposals.automatic",
     "Bootstrap": "epf.smc.proposals.base",

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.filters.base import Filter, Info, Past
 from epf.keys import step_key
 from epf.model import StateSpaceModel
+from epf.posterior import Posterior
 
 
 class Record(eqx.Module):
@@ -32,12 +33,26 @@ class Record(eqx.Module):
 @eqx.filter_jit
 def start(method: Filter, model: StateSpaceModel, root: PRNGKeyArray, u: Array | None) -> Any:
     """The filter's state before the first observation; `u` is the first row of inputs, if there are any."""
-    state = method.init(step_key(root, 0), model, u)
-    # Without "weak" types, as numbers have that took theirs from Python: a checkpoint cannot hold them, and to the compiler
-    # they are others than those that come out of a block, which it would compile once more for them.
+    return strong(method.init(step_key(root, 0), model, u))
+
+
+def strong(state: Any) -> Any:
+    """A state without "weak" types, as numbers have that took theirs from Python.
+
+    A checkpoint cannot hold them, and to the compiler they are others than those that come out of a block, which it would
+    compile once more for them.
+    """
     return jax.tree.map(
         lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype) if eqx.is_array(leaf) else leaf, state
     )
+
+
+def record(info: Info, posterior: Posterior, levels: Float[Array, " levels"]) -> Record:
+    """A step's row of the history."""
+    summary = (*posterior.moments(), posterior.quantiles(levels), *posterior.state_moments())
+    # Whatever the filter thinks of its step, an answer that is not a number is none.
+    lost = jnp.any(jnp.array([jnp.any(jnp.isnan(part)) for part in summary]))
+    return Record(eqx.tree_at(lambda info: info.failed, info, info.failed | lost), *summary)
 
 
 @eqx.filter_jit
@@ -59,17 +74,12 @@ def run_block(
     def one(state: Any, i: Array) -> tuple[Any, Record]:
         u = None if us is None else us[i]
         state, info = method.step(step_key(root, t + i + 1), model, state, ys[i], u, past)
-        posterior = method.posterior(model, state)
-        summary = (*posterior.moments(), posterior.quantiles(levels), *posterior.state_moments())
-        # Whatever the filter thinks of its step, an answer that is not a number is none.
-        lost = jnp.any(jnp.array([jnp.any(jnp.isnan(part)) for part in summary]))
-        info = eqx.tree_at(lambda info: info.failed, info, info.failed | lost)
-        return state, Record(info, *summary)
+        return state, record(info, method.posterior(model, state), levels)
 
     def body(i: Array, carry: tuple[Any, Record]) -> tuple[Any, Record]:
         state, records = carry
-        state, record = one(state, i)
-        return state, jax.tree.map(lambda all_, this: all_.at[i].set(this), records, record)
+        state, row = one(state, i)
+        return state, jax.tree.map(lambda all_, this: all_.at[i].set(this), records, row)
 
     shapes = jax.eval_shape(one, state, jnp.asarray(0))[1]
     room = ys.shape[0]

@@ -36,8 +36,15 @@ class Shapes(eqx.Module):
 
 def check_model(model: StateSpaceModel, u: Array | None) -> Shapes:
     """Try the model on one draw's shapes and on prior draws' values; an EPFError says what to mend."""
+    _check_priors(parameters(model))
+    shapes = shapes_of(model, u)
+    _check_values(model, u)
+    return shapes
+
+
+def shapes_of(model: StateSpaceModel, u: Array | None) -> Shapes:
+    """The shapes of a model's values, from a trace alone."""
     params = parameters(model)
-    _check_priors(params)
     found: dict[str, Any] = {}
 
     def trace(theta: Array) -> None:
@@ -62,7 +69,6 @@ def check_model(model: StateSpaceModel, u: Array | None) -> Shapes:
         raise ModelError(
             f"observation() has shape {tuple(law.event_shape)}: it must be a number or a vector, so flatten it."
         )
-    _check_values(model, u)
     return Shapes(found["x"], found["new"], tuple(law.event_shape), weighs_single_components(law), type(law).__name__)
 
 

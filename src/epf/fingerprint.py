@@ -23,6 +23,7 @@ from numpyro.distributions import Distribution
 from epf.errors import CheckpointError, EPFError
 from epf.filters.base import Filter
 from epf.laws import log_prob
+from epf.methods import streaming
 from epf.model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 
 _SMALL = 64  # numbers of an array that a description shows; a larger one is shown by its hash
@@ -46,12 +47,6 @@ def _by_name() -> dict[str, type]:
     from epf.draw.laplace import Laplace
     from epf.draw.metropolis import Metropolis
     from epf.draw.slice import Slice
-    from epf.filters.epf import EPF
-    from epf.filters.kalman import Kalman
-    from epf.filters.liu_west import LiuWest
-    from epf.filters.marginal import MarginalEPF
-    from epf.filters.sir import SIR
-    from epf.filters.storvik import Storvik
     from epf.gibbs.approximation import Chebyshev, Taylor
     from epf.smc.proposals.automatic import Automatic
     from epf.smc.proposals.base import Bootstrap
@@ -60,13 +55,12 @@ def _by_name() -> dict[str, type]:
     from epf.smc.proposals.optimal import Optimal
     from epf.smc.resampling import Multinomial, Residual, Stratified, Systematic
 
-    methods: tuple[type, ...] = (SIR, LiuWest, Storvik, EPF, MarginalEPF, Kalman)
     parts: tuple[type, ...] = (
         *(Automatic, Bootstrap, Defensive, Linearised, Optimal),
         *(Systematic, Stratified, Multinomial, Residual),
         *(Chebyshev, Taylor, InverseCDF, Slice, Metropolis, Laplace),
     )
-    return {made.__name__: made for made in (*methods, *parts)}
+    return {**streaming(), **{made.__name__: made for made in parts}}
 
 
 def describe(value: Any, depth: int = _DEPTH) -> Any:

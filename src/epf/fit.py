@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import equinox as eqx
 import jax
@@ -16,11 +16,16 @@ from epf.check import check_inputs, check_model, check_observations, check_seed
 from epf.doubt import DOUBT, doubt
 from epf.errors import DataError, EPFWarning, NumericalError, SettingError, kind
 from epf.filters.base import Filter, Past
+from epf.iterations import quarters
 from epf.keys import root_key
 from epf.model import StateSpaceModel
+from epf.offline.base import Offline, Sequential
 from epf.parameters import as_floats
 from epf.progress import progress_bar
 from epf.result import Result
+
+if TYPE_CHECKING:
+    from epf.chains import Chains
 
 LEVELS = (0.05, 0.5, 0.95)
 _ROOM = 1024
@@ -28,31 +33,66 @@ _FIRST_BLOCK = 16
 _SECONDS_A_BLOCK = 0.5
 
 
+@overload
 def fit(
     model: StateSpaceModel,
     y: Any,
-    method: Filter,
+    method: Filter | Sequential,
     *,
     seed: int = 0,
     inputs: Any = None,
     levels: Sequence[float] = LEVELS,
     progress: bool | None = None,
     after: Result | None = None,
-) -> Result:
-    """Run a filter over a series and return what it learned.
+) -> Result: ...
+
+
+@overload
+def fit(
+    model: StateSpaceModel,
+    y: Any,
+    method: Offline,
+    *,
+    seed: int = 0,
+    inputs: Any = None,
+    levels: Sequence[float] = LEVELS,
+    progress: bool | None = None,
+    after: "Result | Chains | None" = None,
+) -> "Chains": ...
+
+
+def fit(
+    model: StateSpaceModel,
+    y: Any,
+    method: Filter | Offline,
+    *,
+    seed: int = 0,
+    inputs: Any = None,
+    levels: Sequence[float] = LEVELS,
+    progress: bool | None = None,
+    after: "Result | Chains | None" = None,
+) -> "Result | Chains":
+    """Run a method over a series and return what it learned.
 
     `y` has shape (T,) or (T, m), NaN where a value is missing; `inputs` has shape (T, k). `levels` are the quantiles kept
     at every step. A progress bar is shown on a terminal, or as `progress` says. `after` continues an earlier result of
-    the same model, method and seed with further observations, bit for bit as if they had been there from the start.
+    the same model, method and seed with further observations, bit for bit as if they had been there from the start. Markov
+    chains (PMMH, ParticleGibbs) go on with the same observations and more draws instead. Ctrl-C ends a method that needs
+    the whole series with what it has.
     """
-    check_method(method)
+    check_method(method, Filter, Offline)
     kept, seed = check_levels(levels), check_seed(seed)
     steps = _length(y)
     us = check_inputs(inputs, steps)
     shapes = check_model(model, None if us is None else us[0])
     ys = check_observations(y, shapes)
+    if isinstance(method, Offline):
+        from epf.fit_offline import fit_offline
+
+        method.check(model, None if us is None else us[0])
+        return fit_offline(model, ys, us, method, seed, kept, progress, after)
     if after is not None:
-        _check_after(after, model, method, seed, kept)
+        after = _check_after(after, model, method, seed, kept)
         root, state, t = root_key(seed), after.state, after.t
     else:
         root, t = root_key(seed), 0
@@ -64,11 +104,13 @@ def fit(
     past = None if kept_rows is None else Past(_roomy(kept_rows[0]), _roomy_or_none(kept_rows[1]), jnp.asarray(0))
     began = time.perf_counter()
     records: list[Record] = []
+    clock: list[tuple[int, float]] = []
     error: NumericalError | None = None
     done, size = 0, _FIRST_BLOCK
     with progress_bar(steps, type(method).__name__, progress) as advance_bar:
         while done < steps:
-            count = min(size, steps - done)
+            # A cut at every quarter, where the clock is read to see how the cost grows.
+            count = min(size, *(cut - done for cut in quarters(steps) if cut > done))
             block_began = time.perf_counter()
             rows = slice(done, done + count)
             block = fill(ys[rows], _ROOM), None if us is None else fill(us[rows], _ROOM)
@@ -82,6 +124,7 @@ def fit(
             state = new_state
             records.append(record)
             done, t = done + count, t + count
+            clock.append((t, time.perf_counter() - began))
             advance_bar(count)
             if error is not None:
                 break
@@ -95,7 +138,7 @@ def fit(
         history = jax.tree.map(lambda before, now: np.concatenate([before, now]), after.record, history)
         elapsed += after.seconds
     result = Result(model, method, seed, t, state, history, tuple(kept.tolist()), elapsed, _settings(method, model, us))
-    result.inputs = 0 if us is None else us.shape[1]
+    result.inputs, result.clock = 0 if us is None else us.shape[1], tuple(clock)
     if kept_rows is not None:
         result.past = kept_rows[0][:t], None if kept_rows[1] is None else kept_rows[1][:t]
     if error is not None:
@@ -209,11 +252,15 @@ def _others(count: int) -> str:
     return "" if count == 1 else f" and {count - 1} other time{'s' if count > 2 else ''}"
 
 
-def check_method(method: object) -> None:
-    """A sentence for the class instead of an instance, or something that is no filter at all."""
-    if isinstance(method, type) and issubclass(method, Filter):
+def check_method(method: object, *kinds: type) -> None:
+    """A sentence for the class instead of an instance, or something that is no method of the kinds wanted (a filter)."""
+    if isinstance(method, type) and issubclass(method, Filter | Offline):
         raise SettingError(f"The method is the class {method.__name__}: make one, for example epf.{method.__name__}().")
-    if not isinstance(method, Filter):
+    if isinstance(method, Offline) and Offline not in kinds:
+        raise SettingError(
+            f"{type(method).__name__} needs the whole series at once: use epf.fit, or a filter such as epf.EPF() here."
+        )
+    if not isinstance(method, kinds or Filter):
         raise SettingError(f"The method is {kind(method)}: it must be a filter such as epf.SIR(particles=1000).")
 
 
@@ -238,7 +285,7 @@ def check_levels(levels: Sequence[float]) -> Array:
     return jnp.asarray(values)
 
 
-def _check_after(after: object, model: StateSpaceModel, method: Filter, seed: int, levels: Array) -> None:
+def _check_after(after: object, model: StateSpaceModel, method: Filter, seed: int, levels: Array) -> Result:
     if not isinstance(after, Result):
         raise SettingError(f"fit(after=...) is {kind(after)}: give the Result of an earlier epf.fit.")
     same = eqx.tree_equal((after.model, after.method), (model, method)) and after.seed == seed
@@ -246,6 +293,7 @@ def _check_after(after: object, model: StateSpaceModel, method: Filter, seed: in
         raise SettingError(
             "fit(after=result) needs the model, method, seed and levels that made the result: pass the same ones."
         )
+    return after
 
 
 def _settings(method: Filter, model: StateSpaceModel, us: Array | None) -> dict[str, str]:

@@ -108,7 +108,9 @@ def _has_particles(posterior: Posterior) -> TypeGuard["ParticlePosterior"]:
     from epf.gibbs.mixture import GibbsMixture
     from epf.gibbs.shared_mixture import SharedMixture
 
-    return isinstance(posterior, GibbsMixture | SharedMixture) or type(posterior) is ParticlePosterior
+    if isinstance(posterior, GibbsMixture | SharedMixture):
+        return True
+    return isinstance(posterior, ParticlePosterior) and posterior.in_pairs
 
 
 def _start(

@@ -33,6 +33,10 @@ class Draws(ParticlePosterior):
     theta_moments: tuple[Array, Array]
     x_moments: tuple[Array, Array]
 
+    @property
+    def in_pairs(self) -> bool:
+        return False
+
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         return self.theta_moments
 
@@ -94,6 +98,7 @@ class _Loaded(Result):
         self.model, self.method, self.state, self.past, self.inputs = nothing, nothing, nothing, None, 0
         self.posterior, self.record = posterior, record
         self.seed, self.t, self.levels, self.seconds, self.settings = seed, t, levels, seconds, settings
+        self.clock, self.paused, self.interrupted = (), (), False
 
 
 def _prior(shape: tuple[int, ...], support: str) -> Any:

@@ -99,6 +99,11 @@ class ParticlePosterior(Posterior):
     x: Float[Array, "*state particles"]
     weights: Float[Array, " particles"]
 
+    @property
+    def in_pairs(self) -> bool:
+        """Whether each theta has the state that goes with it."""
+        return True
+
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         return mean_and_sd(self.theta, self.weights)
 

@@ -14,47 +14,28 @@ from epf.errors import SettingError
 from epf.filters.base import Filter
 from epf.forecast import Forecast, forecast
 from epf.model import StateSpaceModel
+from epf.offline.base import Sequential
 from epf.parameters import Parameters
 from epf.posterior import Posterior
 
 
-class Result:
-    """The posterior after the last observation, and its history.
+class Answer:
+    """What every answer can be asked: the posterior after the last observation, by name, as numbers, draws and pictures."""
 
-    `settings` says how it was made, with what was chosen automatically; `seconds` includes compilation. `state` is the
-    filter's own state at time `t`, from which `epf.fit(..., after=result)` goes on.
-    """
-
-    def __init__(
-        self,
-        model: StateSpaceModel,
-        method: Filter,
-        seed: int,
-        t: int,
-        state: Any,
-        record: Record,
-        levels: tuple[float, ...],
-        seconds: float,
-        settings: dict[str, str],
-    ) -> None:
-        self.model = model
-        self.method = method
-        self.seed = seed
-        self.t = t
-        self.state = state
-        self.record = record
-        self.levels = levels
-        self.seconds = seconds
-        self.settings = settings
-        self.past: tuple[np.ndarray, np.ndarray | None] | None = None
-        """All observations and inputs so far, where the method goes through them again."""
-        self.inputs = 0
-        """How many inputs each step has."""
+    model: StateSpaceModel
+    t: int
+    settings: dict[str, str]
+    _title = "Result"
 
     @cached_property
     def posterior(self) -> Posterior:
         """What is known of the parameters and the state after the last observation."""
-        return self.method.posterior(self.model, self.state)
+        return self._posterior()
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(y_1:t), as the method estimates it."""
+        raise NotImplementedError
 
     @property
     def parameters(self) -> Parameters:
@@ -89,6 +70,88 @@ class Result:
         """Equally weighted posterior draws by name."""
         return self.posterior.sample(count, seed)
 
+    def forecast(self, steps: int, *, inputs: Any = None, draws: int = 1000, seed: int = 0) -> Forecast:
+        """Draws of the next `steps` states and observations, with intervals; `inputs` (steps, k) if the model has some."""
+        if self.model is None:
+            raise SettingError("A forecast needs the model: load the result with it, as in epf.load(path, model).")
+        return forecast(self.model, self.posterior, self.t, steps, inputs, draws, seed)
+
+    def plot_density(self, names: Any = None, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
+        """The posterior density of each parameter, with its prior."""
+        from epf.report.plots import plot_density
+
+        return plot_density(self, names, truth, ax)
+
+    def plot_pair(self, names: Any = None, draws: int = 1000, seed: int = 0, axes: Any = None) -> Any:
+        """Parameters against each other, as posterior draws."""
+        from epf.report.plots import plot_pair
+
+        return plot_pair(self, names, draws, seed, axes)
+
+    def plot_forecast(self, steps: int = 20, y: Any = None, inputs: Any = None, ax: Any = None) -> Any:
+        """The observations to come, with intervals."""
+        from epf.report.plots import plot_forecast
+
+        return plot_forecast(self, steps, y, inputs, ax)
+
+    def __repr__(self) -> str:
+        low, high = self.posterior.quantile(0.05), self.posterior.quantile(0.95)
+        mean, sd = self.mean, self.sd
+        lines = [f"{key}: {value}" for key, value in self.settings.items()]
+        for name in mean:
+            lines.append(f"{name}: mean {mean[name]:.4g}, sd {sd[name]:.3g}, 90% {low[name]:.4g} .. {high[name]:.4g}"
+                         if np.ndim(mean[name]) == 0 else f"{name}: mean {mean[name]}, sd {sd[name]}")  # fmt: skip
+        return f"{self._title} after {self.t} observations\n  " + "\n  ".join([*lines, *self._last_words()])
+
+    def _posterior(self) -> Posterior:
+        raise NotImplementedError
+
+    def _last_words(self) -> list[str]:
+        """What is printed after the parameters."""
+        return []
+
+
+class Result(Answer):
+    """The posterior after the last observation, and its history.
+
+    `settings` says how it was made, with what was chosen automatically; `seconds` includes compilation. `state` is the
+    filter's own state at time `t`, from which `epf.fit(..., after=result)` goes on.
+    """
+
+    def __init__(
+        self,
+        model: StateSpaceModel,
+        method: Filter | Sequential,
+        seed: int,
+        t: int,
+        state: Any,
+        record: Record,
+        levels: tuple[float, ...],
+        seconds: float,
+        settings: dict[str, str],
+    ) -> None:
+        self.model = model
+        self.method = method
+        self.seed = seed
+        self.t = t
+        self.state = state
+        self.record = record
+        self.levels = levels
+        self.seconds = seconds
+        self.settings = settings
+        self.past: tuple[np.ndarray, np.ndarray | None] | None = None
+        """All observations and inputs so far, where the method goes through them again."""
+        self.inputs = 0
+        """How many inputs each step has."""
+        self.clock: tuple[tuple[int, float], ...] = ()
+        """(steps done, seconds since the start of the run) after each block of the last run."""
+        self.paused: tuple[int, ...] = ()
+        """The steps after which the method stopped to grow."""
+        self.interrupted = False
+
+    def _posterior(self) -> Posterior:
+        return self.method.posterior(self.model, self.state)
+
     @property
     def log_evidence(self) -> float:
         """log p(y_1:t), as the filter estimates it."""
@@ -100,12 +163,6 @@ class Result:
         from epf.report.dataset import history
 
         return history(self.record, self.t, self.levels, self.parameters.labels)
-
-    def forecast(self, steps: int, *, inputs: Any = None, draws: int = 1000, seed: int = 0) -> Forecast:
-        """Draws of the next `steps` states and observations, with intervals; `inputs` (steps, k) if the model has some."""
-        if self.model is None:
-            raise SettingError("A forecast needs the model: load the result with it, as in epf.load(path, model).")
-        return forecast(self.model, self.posterior, self.t, steps, inputs, draws, seed)
 
     def summary(self, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
         """A small table (pandas.DataFrame), one row a parameter: mean, sd and quantiles."""
@@ -138,29 +195,11 @@ class Result:
 
         return plot_history(self, truth, ax)
 
-    def plot_density(self, names: Any = None, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
-        """The posterior density of each parameter, with its prior."""
-        from epf.report.plots import plot_density
-
-        return plot_density(self, names, truth, ax)
-
-    def plot_pair(self, names: Any = None, draws: int = 1000, seed: int = 0, axes: Any = None) -> Any:
-        """Parameters against each other, as posterior draws."""
-        from epf.report.plots import plot_pair
-
-        return plot_pair(self, names, draws, seed, axes)
-
     def plot_states(self, y: Any = None, truth: Any = None, ax: Any = None) -> Any:
         """The filtered states over time with the observations."""
         from epf.report.plots import plot_states
 
         return plot_states(self, y, truth, ax)
-
-    def plot_forecast(self, steps: int = 20, y: Any = None, inputs: Any = None, ax: Any = None) -> Any:
-        """The observations to come, with intervals."""
-        from epf.report.plots import plot_forecast
-
-        return plot_forecast(self, steps, y, inputs, ax)
 
     def plot_diagnostics(self, ax: Any = None) -> Any:
         """Effective particles, evidence and residual alarm over time, and the verdict."""
@@ -181,13 +220,5 @@ class Result:
 
         write_page(self, Path(path), y, title)
 
-    def __repr__(self) -> str:
-        lines = [f"{key}: {value}" for key, value in self.settings.items()]
-        low, high = self.posterior.quantile(0.05), self.posterior.quantile(0.95)
-        mean, sd = self.mean, self.sd
-        for name in mean:
-            lines.append(f"{name}: mean {mean[name]:.4g}, sd {sd[name]:.3g}, 90% {low[name]:.4g} .. {high[name]:.4g}"
-                         if np.ndim(mean[name]) == 0 else f"{name}: mean {mean[name]}, sd {sd[name]}")  # fmt: skip
-        return f"Result after {self.t} observations\n  " + "\n  ".join(
-            [*lines, f"log-evidence: {self.log_evidence:.5g}"]
-        )
+    def _last_words(self) -> list[str]:
+        return [f"log-evidence: {self.log_evidence:.5g}"]

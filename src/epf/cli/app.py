@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from epf.cli.outcome import CODES
+from epf.methods import METHODS
 
 app = typer.Typer(
     name="epf",
@@ -34,9 +35,8 @@ Time = Annotated[str | None, typer.Option(help="Column of the time, which is not
 Inputs = Annotated[str, typer.Option(help="Columns of the inputs u, with commas.")]
 Format = Annotated[str | None, typer.Option(help="csv, tsv, jsonl or parquet, where the name does not tell.")]
 OnError = Annotated[str, typer.Option(help="What a malformed row does: stop, or skip it.")]
-Method = Annotated[
-    str | None, typer.Option(help="epf, marginal, storvik, sir, liu-west, kalman or extended-kalman. [default: epf]")
-]
+_METHODS = ", ".join(METHODS)
+Method = Annotated[str | None, typer.Option(help=f"One of {_METHODS}. [default: epf]")]
 Particles = Annotated[int | None, typer.Option(min=1, help="Particles of the method.")]
 Order = Annotated[int | None, typer.Option(min=1, help="Order of the polynomials (epf, marginal).")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors and results asked for.")]
@@ -107,6 +107,54 @@ def fit(
             out=out,
             plot=plot,
             report=report,
+            said=said,
+        )
+
+
+@app.command(
+    context_settings=_FIELDS,
+    epilog="Examples: `epf compare sin y.csv --methods sir:5000,liu-west:5000,epf,marginal --plot compare.png`, "
+    "`epf compare local-level y.csv --methods storvik,pmmh,smc2 --json`",
+)
+def compare(
+    arguments: Arguments,
+    methods: Annotated[
+        str, typer.Option(help=f"Names with commas, of {_METHODS}; sir:5000 gives one its number of particles.")
+    ] = "epf,marginal,sir,liu-west",
+    columns: Columns_ = "",
+    time: Time = None,
+    inputs: Inputs = "",
+    format: Format = None,
+    on_error: OnError = "stop",
+    particles: Annotated[int | None, typer.Option(min=1, help="Particles of every method that has any.")] = None,
+    exact: Annotated[str, typer.Option(help="auto: an exact answer where there is one to be had; or none.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of the methods.")] = 0,
+    plot: Annotated[Path | None, typer.Option(help="Picture of all trajectories, .png or .pdf.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run several methods on the same file and set their answers side by side."""
+    from epf.cli import compare as command
+    from epf.cli.methods import make_methods
+    from epf.cli.models import find_model, split
+    from epf.cli.outcome import outcome
+    from epf.cli.rows import Columns
+
+    with outcome(quiet or as_json) as said:
+        (name, source), options = split(arguments, 2, "a model and a file")
+        model = _known(*find_model(name, options))
+        command.run(
+            model,
+            make_methods(methods, particles),
+            source,
+            Columns(_names(columns), time, _names(inputs)),
+            format=format,
+            on_error=on_error,
+            exact=exact,
+            seed=seed,
+            quiet=quiet,
+            as_json=as_json,
+            plot=plot,
             said=said,
         )
 

@@ -6,12 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 
+from epf.chains import Chains
+from epf.cli.outcome import INTERRUPTED
 from epf.cli.rows import BadRow, Columns, read_rows
+from epf.comparison import evidence
 from epf.errors import DataError, SettingError
 from epf.filters.base import Filter
 from epf.fit import fit
 from epf.model import StateSpaceModel
+from epf.offline.base import Offline
 from epf.result import Result
 
 
@@ -56,7 +61,7 @@ def check_on_error(on_error: str) -> bool:
 
 def run(
     model: StateSpaceModel,
-    method: Filter,
+    method: Filter | Offline,
     source: str,
     columns: Columns,
     *,
@@ -83,15 +88,17 @@ def run(
         print(json.dumps(as_dictionary(result, said), allow_nan=False))
     elif not quiet:
         _print(result, [path for path in (out, plot, report) if path is not None])
+    if result.interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
-def as_dictionary(result: Result, said: list[str]) -> dict[str, Any]:
+def as_dictionary(result: Result | Chains, said: list[str]) -> dict[str, Any]:
     """The answer for programs; what is not finite is null."""
     table = result.summary()
     rows = {str(name): {str(k): finite(v) for k, v in row.items()} for name, row in table.iterrows()}
     return {
         "observations": result.t,
-        "log_evidence": finite(result.log_evidence),
+        "log_evidence": finite(evidence(result)),
         "parameters": rows,
         "settings": result.settings,
         "seed": result.seed,
@@ -105,19 +112,23 @@ def finite(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _draw(result: Result, path: Path) -> None:
+def _draw(result: Result | Chains, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    save_figure(result.plot()[0].figure, path)
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """A figure as a file."""
     import matplotlib.pyplot as plt
 
-    axes = result.plot()
     path.parent.mkdir(parents=True, exist_ok=True)
-    axes[0].figure.savefig(path, dpi=150)
-    plt.close(axes[0].figure)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
 
 
-def _print(result: Result, written: list[Path]) -> None:
+def _print(result: Result | Chains, written: list[Path]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -131,6 +142,7 @@ def _print(result: Result, written: list[Path]) -> None:
     console.print(table)
     for key, value in result.settings.items():
         console.print(f"{key}: {value}", highlight=False, markup=False)
-    console.print(f"log-evidence: {result.log_evidence:.6g}", highlight=False)
+    if not isinstance(result, Chains):
+        console.print(f"log-evidence: {result.log_evidence:.6g}", highlight=False)
     for path in written:
         console.print(f"written: {path}", highlight=False, markup=False, soft_wrap=True)

@@ -3,36 +3,34 @@
 from typing import Any
 
 from epf.errors import SettingError
-from epf.filters.base import Filter
-from epf.filters.epf import EPF
-from epf.filters.kalman import Kalman
-from epf.filters.liu_west import LiuWest
-from epf.filters.marginal import MarginalEPF
-from epf.filters.sir import SIR
-from epf.filters.storvik import Storvik
 from epf.gibbs.approximation import Chebyshev
+from epf.methods import METHODS, make
 
-NAMES = ("epf", "marginal", "storvik", "sir", "liu-west", "kalman", "extended-kalman")
+NAMES = tuple(METHODS)
 
 
-def make_method(name: str | None, particles: int | None, order: int | None) -> Filter:
+def make_method(name: str | None, particles: int | None, order: int | None) -> Any:
     """The method of this name; `epf` where none is given."""
     name = (name or "epf").lower().replace("_", "-")
-    size: dict[str, Any] = {} if particles is None else {"particles": particles}
-    if order is not None and name not in ("epf", "marginal"):
-        raise SettingError(f"--order belongs to --method epf or marginal, and the method is {name}: leave it out.")
-    if name == "epf":
-        return EPF(**size) if order is None else EPF(**size, approximation=Chebyshev(order=order))
-    if name == "marginal":
-        return MarginalEPF(**size) if order is None else MarginalEPF(**size, nodes=order + 1)
-    if name == "storvik":
-        return Storvik(**size)
-    if name == "sir":
-        return SIR(**size)
-    if name in ("liu-west", "liuwest"):
-        return LiuWest(**size)
-    if name in ("kalman", "extended-kalman"):
-        if size:
-            raise SettingError("--particles: the Kalman filter has none, so leave it out.")
-        return Kalman(extended=name != "kalman")
-    raise SettingError(f"--method {name}: choose one of {', '.join(NAMES)}.")
+    settings: dict[str, Any] = {}
+    if order is not None:
+        if name not in ("epf", "marginal"):
+            raise SettingError(f"--order belongs to --method epf or marginal, and the method is {name}: leave it out.")
+        settings = {"approximation": Chebyshev(order=order)} if name == "epf" else {"nodes": order + 1}
+    return make(name, particles, **settings)
+
+
+def make_methods(text: str, particles: int | None) -> dict[str, Any]:
+    """Several of them: `sir:5000,epf,pmmh`, each by its own number of particles or by the one for all that have any."""
+    found: dict[str, Any] = {}
+    for part in text.split(","):
+        name, colon, count = (piece.strip() for piece in part.partition(":"))
+        if colon and not count.isdigit():
+            raise SettingError(
+                f"--methods {part.strip()}: after the colon comes the number of particles, as in sir:5000."
+            )
+        if not name:
+            raise SettingError(f"--methods {text}: give names with commas between them, such as sir,liu-west,epf.")
+        everyones = particles if METHODS.get(name.lower()) is None or METHODS[name.lower()].particles else None
+        found[part.strip()] = make_method(name, int(count) if colon else everyones, None)
+    return found

@@ -1,9 +1,13 @@
-"""Particle filters side by side, one at each of a few values of theta, all moved by the same random numbers.
+"""Particle filters side by side, one at each of a few values of theta; with the same random numbers, or each with its own.
 
-Particle i of one filter and particle i of the next get the same noise. They are put in an order in which neighbours are
-alike before they are resampled, all filters at the same time and with the same uniform; so the estimates of
-log p(y | theta) are a nearly smooth function of theta, whose common noise is no matter to a posterior.
+With the same ones, particle i of one filter and particle i of the next get the same noise. They are put in an order in
+which neighbours are alike before they are resampled, all filters at the same time and with the same uniform; so the
+estimates of log p(y | theta) are a nearly smooth function of theta, whose common noise is no matter to a posterior. With
+their own, the estimates of p(y | theta) are independent and unbiased, which is what particle MCMC and SMC^2 need.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters.particle import finite, move_unseen, propose, start
+from epf.keys import lanes
 from epf.lagged import newest
 from epf.model import StateSpaceModel
 from epf.smc.order import order
@@ -41,7 +46,8 @@ class Seen(eqx.Module):
     """What a bank made of one observation."""
 
     log_likelihood: Float[Array, " nodes"]
-    """log p(y_t | y_1:t-1, theta) of each filter; one that could not explain y has the least of the others'."""
+    """log p(y_t | y_1:t-1, theta) of each filter; one that could not explain y has the least of the others', or -inf where
+    each filter has random numbers of its own."""
     collapsed: Bool[Array, " nodes"]
     invalid: Int[Array, " nodes"]
     lost: Bool[Array, " nodes"]
@@ -49,15 +55,18 @@ class Seen(eqx.Module):
 
 
 class Filters(eqx.Module):
-    """How the filters of a bank work: all alike."""
+    """How the filters of a bank work: all alike. With `common` random numbers, or each with its own."""
 
     particles: int
     proposal: Proposal
     resampling: Resampling
+    common: bool = True
 
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> Bank:
         """Filters before the first observation."""
-        x = jax.vmap(lambda theta: start(key, model, _spread(theta, self.particles)))(thetas)
+        x = self._each(lambda key, theta: start(key, model, _spread(theta, self.particles)))(
+            self._keys(key, thetas), thetas
+        )
         log_weights = jnp.broadcast_to(uniform(self.particles), (thetas.shape[0], self.particles))
         ess = jnp.full(thetas.shape[0], float(self.particles))
         return Bank(x, log_weights, jnp.exp(log_weights), ess)
@@ -72,47 +81,67 @@ class Filters(eqx.Module):
         u: Array | None,
     ) -> tuple[Bank, Seen]:
         """All filters take in one observation."""
-        k_resample, k_move = jax.random.split(key)
+        k_resample, k_move = (self._keys(k, thetas) for k in jax.random.split(key))
         particles = self.particles
 
-        def resample(x: Array, weights: Array) -> Array:
+        def resample(k_resample: PRNGKeyArray, x: Array, weights: Array) -> Array:
             sorted_ = order(newest(model, x), weights)
             return x[..., sorted_[self.resampling.ancestors(k_resample, weights[sorted_])]]
 
-        # All or none: one that were resampled alone would part from its neighbours.
-        due = (jnp.min(bank.ess) < self.resampling.threshold * particles) | (self.resampling.threshold >= 1.0)
-        x_prev, log_weights = jax.lax.cond(
-            due,
-            lambda: (
-                jax.vmap(resample)(bank.x, bank.weights),
-                jnp.broadcast_to(uniform(particles), bank.weights.shape),
-            ),
-            lambda: (bank.x, bank.log_weights),
-        )
+        # Filters that go together are resampled all or none: one by itself would part from its neighbours.
+        ess = jnp.broadcast_to(jnp.min(bank.ess), bank.ess.shape) if self.common else bank.ess
+        due = (ess < self.resampling.threshold * particles) | (self.resampling.threshold >= 1.0)
 
-        def move(theta: Array, x_prev: Array) -> tuple[Array, Array]:
+        def resampled() -> tuple[Array, Array]:
+            x = self._each(resample)(k_resample, bank.x, bank.weights)
+            log_weights = jnp.broadcast_to(uniform(particles), bank.weights.shape)
+            if self.common or self.resampling.threshold >= 1.0:
+                return x, log_weights
+            return jnp.where(_along(due, x), x, bank.x), jnp.where(due[:, None], log_weights, bank.log_weights)
+
+        x_prev, log_weights = jax.lax.cond(jnp.any(due), resampled, lambda: (bank.x, bank.log_weights))
+
+        def move(k_move: PRNGKeyArray, theta: Array, x_prev: Array) -> tuple[Array, Array]:
             new, x, increments = propose(k_move, model, self.proposal, _spread(theta, particles), x_prev, y, u)
             sound = finite(new) & finite(x)
             x = jnp.where(sound, x, jnp.where(finite(x_prev), x_prev, 0.0))
             return x, jnp.where(sound, increments, jnp.nan)
 
-        def unseen(theta: Array, x_prev: Array) -> Array:
+        def unseen(k_move: PRNGKeyArray, theta: Array, x_prev: Array) -> Array:
             _, x = move_unseen(k_move, model, _spread(theta, particles), x_prev, u)
             return jnp.where(finite(x), x, jnp.where(finite(x_prev), x_prev, 0.0))
 
-        x, increments = jax.vmap(move)(thetas, x_prev)
+        x, increments = self._each(move)(k_move, thetas, x_prev)
         weighed = jax.vmap(weigh)(log_weights, increments)
         collapsed = weighed.collapsed
         x = jax.lax.cond(
             jnp.any(collapsed),
-            lambda: jnp.where(collapsed.reshape(-1, *(1 for _ in x.shape[1:])), jax.vmap(unseen)(thetas, x_prev), x),
+            lambda: jnp.where(_along(collapsed, x), self._each(unseen)(k_move, thetas, x_prev), x),
             lambda: x,
         )
         least = jnp.min(jnp.where(collapsed, jnp.inf, weighed.log_evidence))
-        found = jnp.where(collapsed, jnp.where(jnp.isfinite(least), least, 0.0), weighed.log_evidence)
+        in_place = jnp.where(jnp.isfinite(least), least, 0.0) if self.common else -jnp.inf
+        found = jnp.where(collapsed, in_place, weighed.log_evidence)
         lost = jnp.all(jnp.isnan(increments) | (increments == jnp.inf) | (log_weights == -jnp.inf), axis=1)
-        seen = Seen(found, collapsed, weighed.invalid, lost, due)
+        seen = Seen(found, collapsed, weighed.invalid, lost, jnp.any(due))
         return Bank(x, weighed.log_weights, weighed.weights, weighed.ess), seen
+
+    def _keys(self, key: PRNGKeyArray, thetas: Float[Array, "nodes p"]) -> Any:
+        """The key of all filters, or one for each."""
+        return key if self.common else lanes(key, thetas.shape[0])
+
+    def _each(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of a key and of what belongs to one filter, run for all."""
+
+        def run(keys: Any, *rest: Array) -> Any:
+            return jax.vmap(function, (None if self.common else 0, *(0 for _ in rest)))(keys, *rest)
+
+        return run
+
+
+def _along(flags: Bool[Array, " nodes"], like: Float[Array, "nodes *rest"]) -> Bool[Array, "nodes *ones"]:
+    """One truth value a filter, in a shape that goes with all its numbers."""
+    return flags.reshape(-1, *(1 for _ in like.shape[1:]))
 
 
 def _spread(theta: Float[Array, " p"], particles: int) -> Float[Array, "p particles"]:

@@ -71,6 +71,10 @@ class ScatteredPosterior(ParticlePosterior):
     residual: Float[Array, ""]
     """Of the smooth function, in nats; the nodes themselves are used where it is too large."""
 
+    @property
+    def in_pairs(self) -> bool:
+        return False
+
     @classmethod
     def of(cls, coordinates: Coordinates, found: Spread, bank: Bank) -> "ScatteredPosterior":
         theta = jax.vmap(coordinates.theta)(found.z).T

@@ -41,6 +41,67 @@ def plot_history(result: Any, truth: dict[str, Any] | None = None, ax: Any = Non
     return axes
 
 
+def plot_chains(result: Any, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
+    """One panel a parameter: the draws of every chain one after the other, truth dashed."""
+    labels = result.parameters.labels
+    axes = _panels(len(labels), ax, "plot")
+    true = {} if truth is None else dict(zip(labels, np.asarray(result.parameters.vector(truth)), strict=True))
+    chains, count = result.method.chains, result.kept
+    draws = np.concatenate([values.reshape(chains, count, -1) for values in result.draws.values()], axis=2)
+    for i, (panel, label) in enumerate(zip(axes, labels, strict=True)):
+        for chain in draws[:, :, i]:
+            panel.plot(np.arange(1, count + 1), chain, linewidth=0.5, alpha=0.7)
+        if label in true:
+            panel.axhline(true[label], color=GREY, linestyle="--", linewidth=1, label="truth")
+            panel.legend(loc="best", frameon=False, fontsize="small")
+        panel.set_ylabel(label)
+    axes[-1].set_xlabel("draw")
+    return axes
+
+
+def plot_comparison(comparison: Any, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
+    """One panel a parameter: every method's mean and band over time; an answer without a history as a bar at the end."""
+    if not comparison.results:
+        raise SettingError("There is nothing to plot: no method could serve the model.")
+    params = next(iter(comparison.results.values())).parameters
+    axes = _panels(len(params.labels), ax, "plot")
+    true = {} if truth is None else dict(zip(params.labels, np.asarray(params.vector(truth)), strict=True))
+    table, t, exact = comparison.table, comparison.t, comparison.exact
+    colours = dict(zip(comparison.results, _colours(len(comparison.results)), strict=True))
+    for i, (panel, label) in enumerate(zip(axes, params.labels, strict=True)):
+        place = t
+        if exact is not None:
+            place += 0.02 * t
+            numbers = (exact.numbers.mean[i], exact.numbers.low[i], exact.numbers.high[i])
+            _draw_bar(panel, place, *numbers, "black", f"exact ({exact.method})")
+        for name, result in comparison.results.items():
+            if hasattr(result, "levels"):
+                draw_parameter(panel, result, label, colours[name], name)
+            else:
+                row, place = table.loc[(name, label)], place + 0.02 * t
+                _draw_bar(panel, place, row["mean"], row["5%"], row["95%"], colours[name], name)
+        if label in true:
+            panel.axhline(true[label], color=GREY, linestyle="--", linewidth=1, label="truth")
+        panel.set_ylabel(label)
+        handles = dict(zip(*panel.get_legend_handles_labels()[::-1], strict=True))
+        shown = {name: handle for name, handle in handles.items() if not name.endswith("interval")}
+        panel.legend(shown.values(), shown.keys(), loc="best", frameon=False, fontsize="small")
+    axes[-1].set_xlabel("time step; bands and bars hold 90%")
+    return axes
+
+
+def _draw_bar(panel: Any, at: float, mean: float, low: float, high: float, colour: str, name: str) -> None:
+    panel.errorbar(
+        [at], [mean], [[mean - low], [high - mean]], color=colour, fmt="o", markersize=3, capsize=3, label=name
+    )
+
+
+def _colours(count: int) -> list[Any]:
+    """Okabe and Ito's palette, again from its start for more than it has."""
+    palette = [BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", GREY]
+    return [palette[i % len(palette)] for i in range(count)]
+
+
 def draw_parameter(panel: Any, result: Any, label: str, colour: str, name: str = "posterior mean") -> None:
     """One parameter's mean and widest recorded band, on the given axes."""
     history = result.history

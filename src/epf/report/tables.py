@@ -37,12 +37,35 @@ def to_xarray(result: Any) -> Any:
     return result.history.assign_attrs(attributes | {f"version of {name}": v for name, v in versions().items()})
 
 
-def to_arviz(result: Any, draws: int, observed: Any, seed: int) -> Any:
-    """ArviZ's InferenceData; draws are independent, so how they are cut into chains means nothing."""
+def arviz() -> Any:
+    """ArviZ, or a sentence on how to get it."""
     try:
         import arviz as az
     except ImportError:
-        raise ModuleNotFoundError('to_arviz needs ArviZ: pip install "epfilter[arviz]".') from None
+        raise ModuleNotFoundError('R-hat, ESS and to_arviz need ArviZ: pip install "epfilter[arviz]".') from None
+    return az
+
+
+def chains_to_arviz(result: Any, observed: Any) -> Any:
+    """ArviZ's InferenceData of Markov chains: the posterior by chain, how each iteration went, and the observations."""
+    record = result.record
+    after = slice(-result.kept, None)
+    statistics = {
+        "lp": np.asarray(record.log_likelihood[after]).T,
+        "acceptance_rate": np.asarray(record.accepted[after]).T,
+    }
+    seen = result.past[0] if observed is None else observed
+    return arviz().from_dict(
+        posterior=result.draws,
+        sample_stats=statistics,
+        observed_data={"y": np.asarray(seen, float)},
+        attrs={name: str(value) for name, value in result.settings.items()},
+    )
+
+
+def to_arviz(result: Any, draws: int, observed: Any, seed: int) -> Any:
+    """ArviZ's InferenceData; draws are independent, so how they are cut into chains means nothing."""
+    az = arviz()
     if not is_whole(draws) or draws < _CHAINS:
         raise SettingError(f"to_arviz(draws={draws!r}): it must be a whole number, {_CHAINS} or more.")
     each = draws // _CHAINS

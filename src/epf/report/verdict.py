@@ -7,6 +7,9 @@ import numpy as np
 from epf.doubt import DOUBT, doubt
 
 LEVELS = ("good", "doubtful", "do not trust")
+_MIXED, _APART = 1.01, 1.1  # R-hat
+_ENOUGH = 400  # effective draws (Vehtari, Gelman, Simpson, Carpenter and Burkner 2021)
+_STUCK = 0.05  # of the proposals accepted
 _FEW = 0.05  # of the particles: an effective number below this at many steps is little to stand on
 
 
@@ -39,6 +42,27 @@ def judge(result: Any) -> Verdict:
     found = [*_steps(result), *_approximation(result), *_particles(result)]
     if not any(finding.level for finding in found):
         found.append(Finding(0, "Every step went as it should."))
+    return Verdict(sorted(found, key=lambda finding: -finding.level))
+
+
+def judge_chains(result: Any) -> Verdict:
+    """Look at Markov chains: whether they are one, how many independent draws they are worth, and whether they move."""
+    found: list[Finding] = []
+    worst = max(float(np.max(value)) for value in result.rhat.values())
+    level = 0 if worst <= _MIXED else 1 + (worst > _APART)
+    remedy = "." if level == 0 else ", so they have not mixed: run them longer."
+    found.append(Finding(level, f"The chains' R-hat is {worst:.3f} at most{remedy}"))
+    least = min(float(np.min(value)) for value in result.ess.values())
+    level = 0 if least >= _ENOUGH else 1 + (least < _ENOUGH / 4)
+    remedy = "." if level == 0 else f", fewer than {_ENOUGH}: run them longer."
+    found.append(Finding(level, f"The draws are worth {least:.0f} independent ones at least{remedy}"))
+    slowest = float(np.min(result.acceptance))
+    if slowest < _STUCK:
+        found.append(
+            Finding(1, f"A chain accepted only {slowest:.1%} of its proposals: give the filters more particles.")
+        )
+    if result.interrupted:
+        found.append(Finding(1, "The run was interrupted: go on with fit(..., after=result)."))
     return Verdict(sorted(found, key=lambda finding: -finding.level))
 
 
@@ -81,7 +105,7 @@ def _approximation(result: Any) -> list[Finding]:
 
 def _particles(result: Any) -> list[Finding]:
     found, method, ess = [], result.settings.get("method", ""), np.asarray(result.record.info.ess, float)
-    count = int(getattr(result.method, "particles", 0))
+    count = int(getattr(result.method, "thetas", getattr(result.method, "particles", 0)))  # those that the ESS counts
     if count and not np.isnan(ess).all():
         typical, few = float(np.nanmedian(ess)), float(np.mean(ess < _FEW * count))
         if few > 0.2:

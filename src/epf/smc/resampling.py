@@ -85,8 +85,8 @@ class Multinomial(Resampling):
     threshold: float = eqx.field(default=1.0, converter=plain)
 
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
-        choices = _choices(key, weights)
-        return jnp.cumsum(jnp.zeros(weights.shape[0], jnp.int32).at[choices].add(1))
+        chosen = choices(key, weights)
+        return jnp.cumsum(jnp.zeros(weights.shape[0], jnp.int32).at[chosen].add(1))
 
 
 class Residual(Resampling):
@@ -103,7 +103,7 @@ class Residual(Resampling):
         left_over = jnp.maximum(scaled - whole, 0.0)
         left_over = jnp.where(jnp.sum(left_over) > 0.0, left_over, weights)
         extra = (jnp.arange(count) < rest).astype(jnp.int32)
-        return jnp.cumsum(whole.astype(jnp.int32).at[_choices(key, left_over)].add(extra))
+        return jnp.cumsum(whole.astype(jnp.int32).at[choices(key, left_over)].add(extra))
 
 
 def ancestors_of(cumulative: Int[Array, " particles"], weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
@@ -145,7 +145,7 @@ def _before(cumulative: Array) -> Array:
     return jnp.concatenate([jnp.zeros_like(cumulative[:1]), cumulative[:-1]])
 
 
-def _choices(key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
+def choices(key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
     """N independent choices with the given (unnormalised) weights."""
     count = weights.shape[0]
     cumulative = jnp.cumsum(weights)

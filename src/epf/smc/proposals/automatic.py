@@ -31,8 +31,9 @@ class Automatic(Proposal):
         x_prev: Float[Array, "*state"],
         y: Float[Array, "*y"],
         u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
     ) -> Proposed:
-        return _choose(model, p, x_prev, u, self.even).propose(key, model, p, x_prev, y, u)
+        return _choose(model, p, x_prev, u, self.even).propose(key, model, p, x_prev, y, u, given)
 
     def describe(self) -> str:
         return "automatic"

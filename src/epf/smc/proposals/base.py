@@ -29,8 +29,12 @@ class Proposal(eqx.Module):
         x_prev: Float[Array, "*state"],
         y: Float[Array, "*y"],
         u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
     ) -> Proposed:
-        """The new part, and its log-weight: log p(y | x) + log p(new | x_prev) - log q(new | x_prev, y)."""
+        """The new part, and its log-weight: log p(y | x) + log p(new | x_prev) - log q(new | x_prev, y).
+
+        Where a new part is `given`, nothing is drawn: it comes back with the weight that it would have had as a draw.
+        """
 
     @abstractmethod
     def describe(self) -> str:
@@ -55,8 +59,9 @@ class Bootstrap(Proposal):
         x_prev: Float[Array, "*state"],
         y: Float[Array, "*y"],
         u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
     ) -> Proposed:
-        new = draw(transition_law(model, p, x_prev, u), key)
+        new = draw(transition_law(model, p, x_prev, u), key) if given is None else given
         return new, log_likelihood(model, p, x_prev, new, y, u)
 
     def describe(self) -> str:
@@ -83,6 +88,7 @@ class Guided(Proposal):
         x_prev: Float[Array, "*state"],
         y: Float[Array, "*y"],
         u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         try:
@@ -99,7 +105,7 @@ class Guided(Proposal):
                 "propose the new part of the state."
             )
         seen = jnp.any(observed(y))
-        new = jnp.where(seen, draw(own, key), draw(transition, key))
+        new = jnp.where(seen, draw(own, key), draw(transition, key)) if given is None else given
         correction = log_prob(transition, new) - log_prob(own, new)
         return new, log_likelihood(model, p, x_prev, new, y, u) + jnp.where(seen, correction, 0.0)
 

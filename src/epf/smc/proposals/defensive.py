@@ -43,6 +43,7 @@ class Defensive(Proposal):
         x_prev: Float[Array, "*state"],
         y: Float[Array, "*y"],
         u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         if support(transition).is_discrete:
@@ -64,7 +65,8 @@ class Defensive(Proposal):
         k_which, k_plain, k_own = jax.random.split(key, 3)
         own = mean + factor @ jax.random.normal(k_own, origin.shape)
         plain = draw(transition, k_plain)
-        new = jnp.where(jax.random.uniform(k_which) < share, plain, own.reshape(shape))
+        drawn = jnp.where(jax.random.uniform(k_which) < share, plain, own.reshape(shape))
+        new = drawn if given is None else given
         log_f = log_prob(transition, new)
         log_own = jnp.where(usable, gaussian_log_density(new.ravel() - mean, factor), -jnp.inf)
         log_q = jnp.logaddexp(jnp.log1p(-share) + log_own, jnp.log(share) + log_f)

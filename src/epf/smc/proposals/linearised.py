@@ -42,6 +42,7 @@ class Linearised(Proposal):
         x_prev: Float[Array, "*state"],
         y: Float[Array, "*y"],
         u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         require_gaussian(transition, "Linearised")
@@ -66,7 +67,8 @@ class Linearised(Proposal):
         # A fit that failed (a NaN) leaves the transition alone.
         usable = jnp.all(jnp.isfinite(own))
         share = jnp.where(usable, self.share, 1.0)
-        new = jnp.where(jax.random.uniform(k_which) < share, plain, own)
+        drawn = jnp.where(jax.random.uniform(k_which) < share, plain, own)
+        new = drawn if given is None else given.ravel()
         log_f = log_prob(transition, new.reshape(shape))
         log_own = jnp.where(usable, gaussian_log_density(new - q_mean, q_lower), -jnp.inf)
         log_q = jnp.logaddexp(jnp.log1p(-share) + log_own, jnp.log(share) + log_f)

@@ -30,6 +30,7 @@ class Optimal(Proposal):
         x_prev: Float[Array, "*state"],
         y: Float[Array, "*y"],
         u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         require_gaussian(transition, "Optimal")
@@ -44,7 +45,7 @@ class Optimal(Proposal):
         z = jax.random.normal(key, mean.shape)
         new = q_mean + cholesky(q_covariance) @ z
         log_weight = marginal_gaussian_log_density(residual, slope @ covariance @ slope.T + noise)
-        return new.reshape(transition.event_shape), log_weight
+        return new.reshape(transition.event_shape) if given is None else given, log_weight
 
     def describe(self) -> str:
         return "optimal: p(new | previous state, y), exact for a linear Gaussian observation"

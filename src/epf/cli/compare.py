@@ -1,0 +1,95 @@
+"""`epf compare`: several methods on one file; a table, JSON or a picture out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from epf.cli.fit import check_on_error, finite, load_series, save_figure
+from epf.cli.rows import Columns
+from epf.comparison import Comparison, compare
+from epf.errors import SettingError
+from epf.model import StateSpaceModel
+
+
+def run(
+    model: StateSpaceModel,
+    methods: dict[str, Any],
+    source: str,
+    columns: Columns,
+    *,
+    format: str | None,
+    on_error: str,
+    exact: str,
+    seed: int,
+    quiet: bool,
+    as_json: bool,
+    plot: Path | None,
+    said: list[str],
+) -> None:
+    """Read, run all, and tell."""
+    if exact not in ("auto", "none"):
+        raise SettingError(f"--exact {exact}: choose auto or none.")
+    y, us = load_series(source, columns, format, check_on_error(on_error), quiet)
+    silent = False if quiet or as_json else None
+    wanted = None if exact == "none" else exact
+    found = compare(model, y, methods, exact=wanted, seed=seed, inputs=us, progress=silent)
+    if plot is not None and found.results:
+        save_figure(found.plot()[0].figure, plot)
+    if as_json:
+        print(json.dumps(as_dictionary(found, said), allow_nan=False))
+    elif not quiet:
+        _print(found, plot)
+
+
+def as_dictionary(found: Comparison, said: list[str]) -> dict[str, Any]:
+    """The comparison for programs; what is not finite is null."""
+    methods: dict[str, Any] = {}
+    for (name, label), row in found.table.iterrows() if found.results else ():
+        cells = {key: value if isinstance(value, str) else finite(value) for key, value in row.items()}
+        told = {key: cells.pop(key) for key in ("seconds", "growth", "log_evidence")}
+        settings = (
+            found.results[name].settings if name in found.results else {"method": found.exact and found.exact.method}
+        )
+        methods.setdefault(name, {"parameters": {}, **told, "settings": settings})["parameters"][label] = cells
+    return {"observations": found.t, "methods": methods, "refused": found.refused, "warnings": said}
+
+
+def _print(found: Comparison, plot: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=max(110, Console().width))
+    by = f", exact by {found.exact.method}" if found.exact else ""
+    table = Table(title=f"{found.t} observations{by}", title_justify="left")
+    for heading in ("method", "parameter"):
+        table.add_column(heading)
+    headings = ("mean", "sd", "90% interval", "z", "r", "seconds", "growth", "log-evidence")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    before = None
+    for (name, label), row in found.table.iterrows() if found.results else ():
+        if before not in (None, name):
+            table.add_section()
+        same, before = before == name, name
+        told = ["", "", ""] if same else [_cell(row["seconds"], ".1f"), _cell(row["growth"], ".2f"), _cell(row["log_evidence"], ".6g")]  # fmt: skip  # noqa: E501
+        interval = f"{row['5%']:.4g} .. {row['95%']:.4g}"
+        scores = [_cell(row["z"], ".2f"), _cell(row["r"], ".2f")]
+        table.add_row(
+            "" if same else str(name), str(label), f"{row['mean']:.4g}", f"{row['sd']:.3g}", interval, *scores, *told
+        )
+    console.print(table)
+    for name, sentence in found.refused.items():
+        console.print(f"{name}: {sentence}", highlight=False, markup=False)
+    console.print(
+        "z = (mean - exact mean) / exact sd, r = sd / exact sd; seconds with compilation; growth: a step's seconds in the "
+        "last quarter over those in the second, 1 for a constant cost.",
+        highlight=False,
+    )
+    if plot is not None:
+        console.print(f"written: {plot}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _cell(value: Any, form: str) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value != value else format(value, form)

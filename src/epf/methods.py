@@ -1,0 +1,62 @@
+"""The methods of the library by the names that commands and files know them by; each loads when it is asked for."""
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from epf.errors import SettingError
+
+
+class Entry(NamedTuple):
+    """Where a method is, the settings that its name stands for, and what it can be given."""
+
+    module: str
+    title: str
+    settings: tuple[tuple[str, Any], ...] = ()
+    particles: bool = True
+    """It has particles, so that their number can be said."""
+    streams: bool = True
+    """It takes one observation at a time, so that a stream's file may name it."""
+
+
+METHODS = {
+    "epf": Entry("epf.filters.epf", "EPF"),
+    "marginal": Entry("epf.filters.marginal", "MarginalEPF"),
+    "storvik": Entry("epf.filters.storvik", "Storvik"),
+    "sir": Entry("epf.filters.sir", "SIR"),
+    "liu-west": Entry("epf.filters.liu_west", "LiuWest"),
+    "kalman": Entry("epf.filters.kalman", "Kalman", particles=False),
+    "extended-kalman": Entry("epf.filters.kalman", "Kalman", (("extended", True),), particles=False),
+    "pmmh": Entry("epf.offline.pmmh", "PMMH", streams=False),
+    "particle-gibbs": Entry("epf.offline.particle_gibbs", "ParticleGibbs", streams=False),
+    "smc2": Entry("epf.offline.smc2", "SMC2", streams=False),
+    "point-mass": Entry("epf.offline.point_mass", "PointMass", particles=False, streams=False),
+}
+
+
+def entry(name: str) -> Entry:
+    """The method of this name; hyphens, underscores and capitals do not matter."""
+    plain = {key.replace("-", ""): found for key, found in METHODS.items()}
+    key = name.lower().replace("-", "").replace("_", "")
+    if key not in plain:
+        raise SettingError(f"There is no method {name!r}: choose one of {', '.join(METHODS)}.")
+    return plain[key]
+
+
+def make(name: str, particles: int | None = None, **settings: Any) -> Any:
+    """A method by its name, with as many particles if it has any."""
+    found = entry(name)
+    if particles is not None:
+        if not found.particles:
+            raise SettingError(f"{name} has no particles whose number could be set: leave it out.")
+        settings = {"particles": particles, **settings}
+    return load(found)(**dict(found.settings), **settings)
+
+
+def load(found: Entry) -> type:
+    """The class of a method."""
+    return getattr(import_module(found.module), found.title)
+
+
+def streaming() -> dict[str, type]:
+    """The classes that take one observation at a time, by their own names."""
+    return {found.title: load(found) for found in METHODS.values() if found.streams}
