@@ -14,7 +14,7 @@ README = Path(__file__).parent.parent / "README.md"
 def test_the_examples_run_and_learn_the_truth(capsys):
     text = README.read_text()
     blocks = re.findall(r"<!-- example: run by the tests -->\n```python\n(.*?)```", text, re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names: dict = {"__name__": "readme"}
     for block in blocks:
         exec(compile(block, str(README), "exec"), names)

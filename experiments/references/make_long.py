@@ -3,9 +3,9 @@
     python experiments/references/make_long.py                  # about ten minutes a data set on one core of a Neoverse N1
 
 A grid of 61 values would take an hour a pass at T = 10000. The log-likelihood is smooth in a, and over the few standard
-deviations where it matters a polynomial through 11 Chebyshev nodes is it: the coefficients fall off quickly, and the
+deviations where it matters a polynomial through 15 Chebyshev nodes is it: the coefficients fall off quickly, and the
 largest of the last two is written down as `tail`. Where to look is told by the marginal filter, and checked: the ends
-must lie 12 nats below the peak.
+must lie 10 nats below the peak.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import epf
 from epf.offline.point_mass import PointMass, run
 
 TIMES = (10_000,)
-NODES, STATES, REACH, LEAST = 11, 241, 6.0, 12.0
+NODES, STATES, REACH, LEAST = 15, 241, 9.0, 10.0
 
 
 def log_likelihoods(y: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, float]:

@@ -2,27 +2,24 @@
 
         (theta, x_t) ~ posterior,   x_t+k ~ transition(theta, x_t+k-1),   y_t+k ~ observation(theta, x_t+k)
 
-Theta and x_t are drawn together where the posterior holds them together (particles, a joint Gaussian). Where it has only
-moments of the state (the marginal filter), x_t is drawn from a Gaussian of these, apart from theta, and `note` says so.
+Theta and x_t are drawn together where the posterior holds them together (particles, a joint Gaussian, filters at values of
+theta). Where it has only moments of the state, x_t is drawn from a Gaussian of these, apart from theta, and `note` says so.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from epf.check import check_inputs, check_seed, is_number, is_whole
 from epf.errors import SettingError
 from epf.keys import lanes, root_key
 from epf.laws import draw
 from epf.model import StateSpaceModel, advance, observation_law, parameters, transition_law
-from epf.posterior import ParticlePosterior, Posterior
-
-if TYPE_CHECKING:
-    from epf.filters.kalman import GaussianPosterior
+from epf.posterior import Posterior
 
 _TOGETHER = "theta and the state are drawn together"
 _APART = "the state is drawn from a Gaussian with its posterior mean and sd, apart from theta"
@@ -87,49 +84,9 @@ def forecast(
             raise SettingError(f"forecast({name}={value!r}): it must be a whole number, 1 or more.")
     us = check_inputs(inputs, int(steps), t)
     key = root_key(check_seed(seed))
-    note = _TOGETHER if _is_joint(posterior) else _APART
+    note = _TOGETHER if posterior.in_pairs else _APART
     x, y = _run(model, posterior, key, int(draws), int(steps), us)
     return Forecast(np.asarray(x), np.asarray(y), t + 1, note)
-
-
-def _is_joint(posterior: Posterior) -> bool:
-    """Whether the posterior has theta and x of the same particles, or their joint Gaussian."""
-    return _is_gaussian(posterior) or _has_particles(posterior)
-
-
-def _is_gaussian(posterior: Posterior) -> TypeGuard["GaussianPosterior"]:
-    from epf.filters.kalman import GaussianPosterior  # here and below: loaded late, for a quick import of the library
-
-    return isinstance(posterior, GaussianPosterior)
-
-
-def _has_particles(posterior: Posterior) -> TypeGuard["ParticlePosterior"]:
-    """Particles of theta and x together, in whatever form their parameters are summarised."""
-    from epf.gibbs.mixture import GibbsMixture
-    from epf.gibbs.shared_mixture import SharedMixture
-
-    if isinstance(posterior, GibbsMixture | SharedMixture):
-        return True
-    return isinstance(posterior, ParticlePosterior) and posterior.in_pairs
-
-
-def _start(
-    posterior: Posterior, key: PRNGKeyArray, draws: int
-) -> tuple[Float[Array, "draws p"], Float[Array, "draws *state"]]:
-    """Theta and x_t from the posterior."""
-    if _is_gaussian(posterior):
-        z = jax.random.multivariate_normal(
-            key, posterior.state.mean, posterior.state.covariance, (draws,), method="svd"
-        )
-        size = int(np.prod(posterior.shape))
-        theta = jax.vmap(posterior.parameters.constrain)(z[:, size:])
-        return theta, z[:, :size].reshape(draws, *posterior.shape)
-    if _has_particles(posterior):
-        chosen = jax.random.choice(key, posterior.weights.shape[0], (draws,), p=posterior.weights)
-        return posterior.theta[:, chosen].T, jnp.moveaxis(posterior.x[..., chosen], -1, 0)
-    k_theta, k_x = jax.random.split(key)
-    mean, sd = posterior.state_moments()
-    return posterior.draws(k_theta, draws), mean + sd * jax.random.normal(k_x, (draws, *mean.shape))
 
 
 @eqx.filter_jit
@@ -138,7 +95,7 @@ def _run(
 ) -> tuple[Array, Array]:
     params = parameters(model)
     k_start, k_run = jax.random.split(key)
-    theta, x_0 = _start(posterior, k_start, draws)
+    theta, x_0 = posterior.pairs(k_start, draws)
 
     def one(key: PRNGKeyArray, theta: Array, x: Array) -> tuple[Array, Array]:
         p = params.named(theta)

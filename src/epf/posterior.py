@@ -46,6 +46,17 @@ class Posterior(eqx.Module):
         """Mean and standard deviation of the state."""
 
     @property
+    def in_pairs(self) -> bool:
+        """Whether `pairs` draws theta and the state together, as they depend on each other."""
+        return False
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        """Draws of theta and of the state; here, where only moments of the state are known, apart and Gaussian."""
+        k_theta, k_x = jax.random.split(key)
+        mean, sd = self.state_moments()
+        return self.draws(k_theta, count), mean + sd * jax.random.normal(k_x, (count, *mean.shape))
+
+    @property
     def mean(self) -> dict[str, Any]:
         """Posterior means by name."""
         return self._by_name(_moments(self)[0])
@@ -101,8 +112,12 @@ class ParticlePosterior(Posterior):
 
     @property
     def in_pairs(self) -> bool:
-        """Whether each theta has the state that goes with it."""
         return True
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        if not self.in_pairs:
+            return super().pairs(key, count)
+        return chosen_pairs(key, self.theta, self.x, self.weights, count)
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         return mean_and_sd(self.theta, self.weights)
@@ -131,6 +146,18 @@ class ParticlePosterior(Posterior):
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         return mean_and_sd(self.x, self.weights)
+
+
+def chosen_pairs(
+    key: PRNGKeyArray,
+    theta: Float[Array, "p particles"],
+    x: Float[Array, "*state particles"],
+    weights: Float[Array, " particles"],
+    count: int,
+) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+    """Particles by their weights, each with its theta and its state."""
+    chosen = jax.random.choice(key, weights.shape[0], (count,), p=weights)
+    return theta[:, chosen].T, jnp.moveaxis(x[..., chosen], -1, 0)
 
 
 # A filter calls the methods inside its compiled step; what a user asks for is compiled here.

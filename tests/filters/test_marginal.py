@@ -385,3 +385,32 @@ def ranks(method, model, seed, ys, truth):
         return state, jnp.stack([below, jnp.sum(jnp.where(lower, mass, 0.0))])
 
     return jax.lax.scan(step, method.init(step_key(root, 0), model), (jnp.arange(1, len(ys) + 1), ys))[1]
+
+
+class Loud(epf.StateSpaceModel):
+    """The state is theta times a known number: theta and x go together."""
+
+    def prior(self):
+        return {"theta": dist.Normal(0.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(2.0 * p.theta, 0.1)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, 3.0)
+
+
+def test_theta_and_the_state_are_drawn_together():
+    """x = 2 theta + noise of sd 0.1, whatever theta is; drawn apart they would differ by the posterior's sd."""
+    _, y = epf.simulate(Loud(), {"theta": 0.5}, steps=5, seed=1)
+    result = epf.fit(Loud(), y, epf.MarginalEPF(200, 21), progress=False)
+    theta, x = result.posterior.pairs(jax.random.key(0), 2000)
+    assert result.sd["theta"] > 0.3
+    assert np.std(np.asarray(x - 2.0 * theta[:, 0])) < result.sd["theta"]  # half of what it would be, drawn apart
+    assert abs(float(np.mean(x)) - result.posterior.state_mean) < 0.1
+    ahead = result.forecast(3)
+    assert "together" in ahead.note
+    assert np.corrcoef(ahead.x[:, 0], ahead.x[:, 2])[0, 1] > 0.9

@@ -37,6 +37,14 @@ class Bank(eqx.Module):
         """The filters with these numbers."""
         return jax.tree.map(lambda leaf: leaf[nodes], self)
 
+    def drawn(self, key: PRNGKeyArray, nodes: Int[Array, " chosen"]) -> Float[Array, "chosen *state"]:
+        """A particle, by its weight, of each of these filters."""
+
+        def one(key: PRNGKeyArray, node: Int[Array, ""]) -> Float[Array, "*state"]:
+            return self.x[node][..., jax.random.choice(key, self.weights.shape[1], p=self.weights[node])]
+
+        return jax.vmap(one)(jax.random.split(key, nodes.shape[0]), nodes)
+
     def state_moments(self) -> tuple[Float[Array, "nodes *state"], Float[Array, "nodes *state"]]:
         """Mean and standard deviation of the state in every filter."""
         return jax.vmap(mean_and_sd)(self.x, self.weights)

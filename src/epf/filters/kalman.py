@@ -239,6 +239,16 @@ class GaussianPosterior(Posterior):
         density = jax.scipy.stats.norm.pdf(jax.vmap(to_real)(grid), mean[index], sd)
         return jnp.nan_to_num(density * jnp.abs(jax.vmap(jax.grad(to_real))(grid)))
 
+    @property
+    def in_pairs(self) -> bool:
+        return True
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        z = jax.random.multivariate_normal(key, self.state.mean, self.state.covariance, (count,), method="svd")
+        size = _size(self.shape)
+        theta = jax.vmap(self.parameters.constrain)(z[:, size:])
+        return theta, z[:, :size].reshape(count, *self.shape)
+
     def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
         mean, covariance = self._free()
         free = jax.random.multivariate_normal(key, mean, covariance, (count,), method="svd")

@@ -136,6 +136,17 @@ class MarginalPosterior(BoxPosterior):
         start = fine_grid(p)[chosen], jax.random.split(k_move, count)
         return self.frame.theta(jax.lax.map(move, start[::-1], batch_size=min(count, 256)))
 
+    @property
+    def in_pairs(self) -> bool:
+        return True
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        """The state is a particle of a filter next to theta, of the nearer ones more often."""
+        k_theta, k_node, k_x = jax.random.split(key, 3)
+        theta = self.draws(k_theta, count)
+        cube = self.frame.place.cube(jax.vmap(self.frame.coordinates.point)(theta))
+        return theta, self.bank.drawn(k_x, nodal.drawn_near(k_node, self.values.shape, cube))
+
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         """The moments of x given theta, on straight lines between the nodes, integrated over theta.
 

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters.bank import Bank
 from epf.gibbs.coordinates import Coordinates
@@ -23,6 +23,9 @@ class Spread(eqx.Module):
     """Weighted points in the coordinates of the nodes; the nodes' own weights; and how far off the smooth function is."""
 
     z: Float[Array, "points p"]
+    white: Float[Array, "points p"]
+    """The same in units of the nodes' Gaussian; and the nodes."""
+    white_nodes: Float[Array, "nodes p"]
     weights: Float[Array, " points"]
     node_weights: Float[Array, " nodes"]
     residual: Float[Array, ""]
@@ -46,17 +49,19 @@ def spread(
     count, p = z.shape
     own = jnp.concatenate([z, jnp.broadcast_to(mean, (normals.shape[0] - count, p))])
     own_weights = jnp.pad(node_weights, (0, normals.shape[0] - count))
-    if count < _SPARE * terms(p):
-        return Spread(own, own_weights, node_weights, jnp.asarray(jnp.inf), jnp.asarray(False))
     white = jax.vmap(lambda z: solve_lower(lower, z - mean))(z)
+    own_white = jnp.concatenate([white, jnp.zeros((normals.shape[0] - count, p))])
+    if count < _SPARE * terms(p):
+        return Spread(own, own_white, white, own_weights, node_weights, jnp.asarray(jnp.inf), jnp.asarray(False))
     below = jnp.max(jnp.where(jnp.isfinite(log_target), log_target, -jnp.inf)) - log_target
     below = jnp.where(jnp.isfinite(below), jnp.minimum(below, _LOWEST), _LOWEST)
     function, left_out = krige(white, -below, 1.0 + jnp.square(below / _FAR))
     residual = jnp.sqrt(node_weights @ jnp.square(left_out))
     trusted = residual < _TRUSTED
     smooth = jax.nn.softmax(function(normals) + 0.5 * jnp.sum(normals**2, axis=1))
-    points = jnp.where(trusted, mean + normals @ lower.T, own)
-    return Spread(points, jnp.where(trusted, smooth, own_weights), node_weights, residual, trusted)
+    points, places = jnp.where(trusted, mean + normals @ lower.T, own), jnp.where(trusted, normals, own_white)
+    weights = jnp.where(trusted, smooth, own_weights)
+    return Spread(points, places, white, weights, node_weights, residual, trusted)
 
 
 class ScatteredPosterior(ParticlePosterior):
@@ -66,6 +71,9 @@ class ScatteredPosterior(ParticlePosterior):
     theta: Float[Array, "p particles"]
     x: Float[Array, "*state particles"]
     weights: Float[Array, " particles"]
+    white: Float[Array, "particles p"]
+    """The points of theta, and below the nodes, in units of the Gaussian that the nodes were drawn from."""
+    white_nodes: Float[Array, "nodes p"]
     bank: Bank
     node_weights: Float[Array, " nodes"]
     residual: Float[Array, ""]
@@ -73,12 +81,27 @@ class ScatteredPosterior(ParticlePosterior):
 
     @property
     def in_pairs(self) -> bool:
-        return False
+        return True
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        """The state is a particle of the filter at the node nearest to theta that has a weight."""
+        k_point, k_x = jax.random.split(key)
+        chosen = jax.random.choice(k_point, self.weights.shape[0], (count,), p=self.weights)
+
+        def nearest(white: Float[Array, " p"]) -> Int[Array, ""]:
+            gap = jnp.sum(jnp.square(self.white_nodes - white), axis=1)
+            return jnp.argmin(jnp.where(self.node_weights > 0.0, gap, jnp.inf))
+
+        nodes = jax.lax.map(lambda i: nearest(self.white[i]), chosen)
+        return self.theta[:, chosen].T, self.bank.drawn(k_x, nodes)
 
     @classmethod
     def of(cls, coordinates: Coordinates, found: Spread, bank: Bank) -> "ScatteredPosterior":
         theta = jax.vmap(coordinates.theta)(found.z).T
-        return cls(coordinates.parameters, theta, bank.x[0], found.weights, bank, found.node_weights, found.residual)
+        places = found.white, found.white_nodes
+        return cls(
+            coordinates.parameters, theta, bank.x[0], found.weights, *places, bank, found.node_weights, found.residual
+        )
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         mean, sd = self.bank.state_moments()

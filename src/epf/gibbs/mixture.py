@@ -15,7 +15,7 @@ from epf.gibbs.base import Gibbs, Marginals
 from epf.keys import lanes
 from epf.model import StateSpaceModel
 from epf.parameters import Parameters
-from epf.posterior import Posterior
+from epf.posterior import Posterior, chosen_pairs
 from epf.weighted import mean_and_sd, quantiles
 
 _NEWTON_STEPS = 3
@@ -81,6 +81,13 @@ class GibbsMixture(Posterior):
         statistic, theta = jax.tree.map(lambda leaf: leaf[..., chosen], (self.statistic, self.theta))
         move = jax.vmap(lambda k, s, t: self.gibbs.draw(k, self.model, s, t), in_axes=-1)
         return move(lanes(k_draw, count), statistic, theta)
+
+    @property
+    def in_pairs(self) -> bool:
+        return True
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        return chosen_pairs(key, self.theta, self.x, self.weights, count)
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         return mean_and_sd(self.x, self.weights)

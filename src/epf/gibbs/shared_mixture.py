@@ -14,6 +14,7 @@ from epf.gibbs.mixture import GibbsMixture
 from epf.gibbs.polynomial_marginals import POINTS, densities_on_grids
 from epf.model import StateSpaceModel
 from epf.parameters import Parameters
+from epf.posterior import chosen_pairs
 from epf.weighted import mean_and_sd
 
 _POINTS = {1: 33, 2: 25}
@@ -66,6 +67,13 @@ class SharedMixture(BoxPosterior):
 
     def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
         return self._each().draws(key, count)
+
+    @property
+    def in_pairs(self) -> bool:
+        return True
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        return chosen_pairs(key, self.theta, self.x, self.weights, count)
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         return mean_and_sd(self.x, self.weights)

@@ -9,7 +9,7 @@ from functools import lru_cache
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.polynomial.basis import Chebyshev, from_values
 from epf.polynomial.indices import tensor
@@ -49,6 +49,16 @@ def lines_at(values: Float[Array, "..."], cube: Float[Array, "points p"]) -> Flo
         for i, count in enumerate(values.shape)
     ]
     return jax.scipy.ndimage.map_coordinates(values, index, order=1, mode="nearest")
+
+
+def drawn_near(key: PRNGKeyArray, counts: tuple[int, ...], cube: Float[Array, "points p"]) -> Int[Array, " points"]:
+    """For each point the number of one of the nodes around it, drawn so that the mean over draws is the straight line."""
+    number = jnp.zeros(cube.shape[0], int)
+    share = jax.random.uniform(key, cube.shape)
+    for i, count in enumerate(counts):
+        index = jnp.interp(cube[:, i], jnp.asarray(gauss(count), cube.dtype), jnp.arange(count, dtype=cube.dtype))
+        number = count * number + jnp.clip(jnp.floor(index + share[:, i]).astype(int), 0, count - 1)
+    return number
 
 
 def at(values: Float[Array, "..."], cube: Float[Array, "points p"]) -> Float[Array, " points"]:
