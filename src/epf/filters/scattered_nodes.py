@@ -29,7 +29,7 @@ from epf.model import StateSpaceModel, parameters
 
 _FEW = 0.4  # of the nodes: an effective number below it asks for new ones
 _LEAST = 0.25  # of the nodes that a flattened posterior must leave in effect
-_WIDER = 2.0  # over p: the variances of the nodes, less one, in units of the posterior's: most are then in effect
+_WIDER = 3.84  # over p: the variances of the nodes, less one, in units of the posterior's; 1.4 times its sds for four
 _PRIOR_DRAWS = 2048
 _HALVINGS = 20
 
