@@ -6,15 +6,14 @@ The headline is the least time at which |z| <= 0.1 and |r - 1| <= 0.1 hold on av
 
 import json
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
 
 import epf
 from benchmarks.timing import report
+from epf.reproduce.references import FOLDER as REFERENCES
 
-REFERENCES = Path(__file__).parents[1] / "experiments" / "references"
 SEEDS = range(10)
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ The tests (`make test-slow`) judge the same scores one run after the other; this
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,8 +17,8 @@ import numpy as np
 import epf
 from epf.filters.base import Past
 from epf.keys import root_key, step_key
+from epf.reproduce.references import FOLDER as REFERENCES
 
-REFERENCES = Path(__file__).parents[1] / "experiments" / "references"
 MODELS: dict[str, tuple[Any, dict[str, float]]] = {
     "sin": (epf.zoo.Sin(), {"theta": 0.7}),
     "cauchy": (epf.zoo.CauchyAR(), {"a": 0.7}),

@@ -1,7 +1,6 @@
 """Methods against the committed reference posteriors: z and r over seeds, data sets and times."""
 
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +9,8 @@ import numpy as np
 import epf
 from epf.filters.base import Past
 from epf.keys import root_key, step_key
+from epf.reproduce.references import FOLDER as REFERENCES
 
-REFERENCES = Path(__file__).parents[1] / "experiments" / "references"
 TRUTH = {
     "sin": (epf.zoo.Sin(), {"theta": 0.7}),
     "cauchy": (epf.zoo.CauchyAR(), {"a": 0.7}),

@@ -3,7 +3,7 @@
     python experiments/guide/make.py            # a finished model is not run again
     python experiments/guide/make.py --again
 
-Every method runs on the committed data sets, and its posterior is scored against the exact one (experiments/references):
+Every method runs on the committed data sets, and its posterior is scored against the exact one:
 z = (mean - exact mean) / exact sd and r = sd / exact sd, over seeds and data sets.
 """
 
@@ -20,12 +20,12 @@ import numpy as np
 
 import epf
 from epf.errors import EPFWarning
+from epf.reproduce.references import FOLDER as REFERENCES
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
-REFERENCES = HERE.parent / "references"
 PICTURE = HERE.parents[1] / "docs" / "which-filter.png"
 SEEDS, DATA = range(2), (1, 2, 3)
 MODELS = {"sin": (epf.zoo.Sin(), {"theta": 0.7}), "cauchy": (epf.zoo.CauchyAR(), {"a": 0.7})}

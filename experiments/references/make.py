@@ -3,11 +3,11 @@
     python experiments/references/make.py                                  # all of them; an interrupted run goes on
     python experiments/references/make.py --models sin --seeds 1 --until 100
 
-One file a data set, {sin,cauchy,star}-{seed}.json, with the exact mean, sd and log-evidence at a few times. Each entry
-names the SHA-256 of the observations it is for (little-endian float32, as `epf.simulate` gives them with JAX's default
-precision), and their mean and root mean square for machines on which the last bits come out otherwise, so that a test can
-see that it has the same data. The grid is narrowed to the posterior at each time, since a grid that suits the first fifty
-observations is too coarse for a thousand, and one that suits a thousand cuts the first fifty off.
+One file a data set, src/epf/reproduce/exact/{sin,cauchy,star}-{seed}.json, with the exact mean, sd and log-evidence at a few
+times. Each entry names the SHA-256 of the observations it is for (little-endian float32, as `epf.simulate` gives them with
+JAX's default precision), and their mean and root mean square for machines on which the last bits come out otherwise, so that
+a test can see that it has the same data. The grid is narrowed to the posterior at each time, since a grid that suits the
+first fifty observations is too coarse for a thousand, and one that suits a thousand cuts the first fifty off.
 """
 
 import argparse
@@ -22,8 +22,7 @@ import numpy as np
 
 import epf
 from epf.offline.point_mass import PointMass
-
-HERE = Path(__file__).parent
+from epf.reproduce.references import FOLDER
 
 
 class Case(NamedTuple):
@@ -136,7 +135,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--until", type=int, default=10**9, help="leave out later times")
-    parser.add_argument("--out", type=Path, default=HERE, help="folder of the files")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the files")
     arguments = parser.parse_args()
     with jax.enable_x64(True):
         for name in arguments.models:

@@ -9,7 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "references"
+from epf.reproduce.references import FOLDER
+
+SCRIPT = Path(__file__).parents[2] / "experiments" / "references" / "make.py"
 
 
 class References(NamedTuple):
@@ -22,7 +24,7 @@ class References(NamedTuple):
 
 @pytest.fixture(scope="session")
 def references():
-    specification = importlib.util.spec_from_file_location("make_references", FOLDER / "make.py")
+    specification = importlib.util.spec_from_file_location("make_references", SCRIPT)
     make = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(make)
     paths = {(name, seed): FOLDER / f"{name}-{seed}.json" for name in make.CASES for seed in (1, 2, 3)}

@@ -57,7 +57,7 @@ def test_another_grid_says_the_same(references, name, seed, nodes, points, toler
 
 
 def test_a_file_is_an_exact_answer_for_score(references):
-    exact = references.make.read(references.make.HERE / "star-1.json")
+    exact = references.make.read(references.make.FOLDER / "star-1.json")
     assert exact["log_evidence"].sel(time=50) == references.files["star", 1]["entries"][0]["log_evidence"]
     found = score(exact, exact)
     assert dict(found.sizes) == {"time": 4, "parameter": 2}

@@ -256,6 +256,9 @@ def reproduce(
         Path | None,
         typer.Option(help="The page of results. [default: docs/reproduction.md in the project, else in OUT]"),
     ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Experiments at once. [default: 2 if there are cores]")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Make the paper's figures and judge its claims; what is finished is not computed again."""
@@ -264,7 +267,7 @@ def reproduce(
     with outcome(quiet):
         from epf.cli import reproduce as command
 
-        command.run(names or [], out, seed, again, page, quiet)
+        command.run(names or [], out, seed, again, page, jobs, quiet)
 
 
 def _names(text: str) -> tuple[str, ...]:

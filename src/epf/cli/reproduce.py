@@ -4,10 +4,10 @@ from pathlib import Path
 
 from epf.errors import SettingError
 from epf.reproduce.experiment import CHANGED, NOT, REPRODUCED
-from epf.reproduce.run import reproduce
+from epf.reproduce.run import JOBS, reproduce
 
 
-def run(names: list[str], out: Path, seed: int, again: bool, page: Path | None, quiet: bool) -> None:
+def run(names: list[str], out: Path, seed: int, again: bool, page: Path | None, jobs: int | None, quiet: bool) -> None:
     """Make the experiments and say how they came out."""
     try:
         import matplotlib  # noqa: F401  only to see whether it is there
@@ -15,6 +15,6 @@ def run(names: list[str], out: Path, seed: int, again: bool, page: Path | None, 
         raise SettingError('epf reproduce draws with matplotlib: pip install "epfilter[plots]".') from None
     show = False if quiet else None
     tell = (lambda line: None) if quiet else print
-    found = reproduce(names, out, seed=seed, again=again, page_at=page, show=show, tell=tell)
+    found = reproduce(names, out, seed=seed, again=again, page_at=page, jobs=jobs or JOBS, show=show, tell=tell)
     verdicts = [one.verdict for findings in found.values() for one in findings]
     tell(", ".join(f"{verdicts.count(word)} {word}" for word in (REPRODUCED, CHANGED, NOT)) + f". Files: {out}")

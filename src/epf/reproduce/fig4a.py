@@ -67,7 +67,7 @@ def draw(numbers: Numbers) -> Any:
         panel.plot(theta, array(density), color=PALETTE[i % 6], linestyle=DASHES[i % 6], label=f"M = {M}")
     panel.axvline(numbers["truth"], color=GREY, linestyle="--", linewidth=0.8, label="true value")
     panel.set(xlabel="θ", ylabel=f"density p̂(θ | x₀:{numbers['T']})", ylim=(0.0, None))
-    panel.legend(loc="upper left")
+    panel.legend(loc="upper right")
     return figure
 
 

@@ -1,4 +1,7 @@
-"""The paper's models with their data sets and exact posteriors (experiments/references), in the project or a wheel."""
+"""The paper's models with their data sets and exact posteriors, which are part of the package, so that a wheel has them.
+
+They were made by quadrature (experiments/references/make.py); its README says how accurate they are.
+"""
 
 import json
 from pathlib import Path
@@ -6,13 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epf.errors import DataError
+from epf.errors import DataError, reason
 from epf.model import StateSpaceModel
 from epf.simulate import simulate
 from epf.zoo import STAR, CauchyAR, Sin
 
-# One copy, in the project; a wheel carries the files along (see pyproject.toml).
-_FOLDERS = (Path(__file__).parents[3] / "experiments" / "references", Path(__file__).parent / "references")
+FOLDER = Path(__file__).parent / "exact"
 _MODELS: dict[str, tuple[type[StateSpaceModel], dict[str, float]]] = {
     "sin": (Sin, {"theta": 0.7}),
     "cauchy": (CauchyAR, {"a": 0.7}),
@@ -56,11 +58,11 @@ def path(name: str, data: int, steps: int) -> np.ndarray:
 
 
 def _read(name: str) -> list[dict[str, Any]]:
-    for folder in _FOLDERS:
-        if (folder / name).is_file():
-            return json.loads((folder / name).read_text())["entries"]
-    raise DataError(
-        f"The exact posterior {name} is neither in {_FOLDERS[0]} nor in {_FOLDERS[1]}: install the package from a "
-        "wheel or a "
-        "clone of the project, which both have it."
-    )
+    try:
+        return json.loads((FOLDER / name).read_text())["entries"]
+    except OSError as error:
+        raise DataError(
+            f"The exact posterior {FOLDER / name} cannot be read ({reason(error)}): install the package again, or "
+            "make it "
+            "by experiments/references/make.py of the project."
+        ) from None

@@ -4,7 +4,7 @@ A run is scored against the exact posterior at the reference times, z = (mean - 
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
@@ -30,8 +30,15 @@ FAR = (
 )
 
 
-def compare(name: str, methods: Methods, settings: Mapping[str, Any], seed: int, done: Done) -> Numbers:
-    """Every method on every data set with several seeds: the course of each run, and its scores."""
+def compare(
+    name: str,
+    methods: Methods,
+    settings: Mapping[str, Any],
+    seed: int,
+    done: Done,
+    in_double: Collection[str] = (),
+) -> Numbers:
+    """Every method on every data set with several seeds: the course of each run. Some may need double precision."""
     sets = {data: data_set(name, data, settings["steps"]) for data in settings["data"]}
     first = next(iter(sets.values()))
     t = np.unique(np.concatenate([np.linspace(1, settings["steps"], _KEPT).astype(int), first.times]))
@@ -40,7 +47,8 @@ def compare(name: str, methods: Methods, settings: Mapping[str, Any], seed: int,
         runs[label] = {"data": [], "mean": [], "sd": [], "values": [], "stopped": [], "warnings": 0}
         for data, one in sets.items():
             for i in range(settings["runs"]):
-                _add(runs[label], one, method, seed + i, data, t)
+                with jax.enable_x64(label in in_double):
+                    _add(runs[label], one, method, seed + i, data, t)
                 done(1)
         jax.clear_caches()  # one method's program is of no use to the next, and they are large
     return {

@@ -160,7 +160,7 @@ def tables(numbers: Numbers) -> list[Table]:
 
 
 def draw(numbers: Numbers) -> Any:
-    from epf.reproduce.style import DASHES, MARKS, PALETTE, letter, panels
+    from epf.reproduce.style import BLACK, DASHES, MARKS, PALETTE, letter, panels
 
     figure, axes = panels(1, 3, height=2.5)
     truth, times = numbers["truth"], array(numbers["times"])
@@ -169,8 +169,8 @@ def draw(numbers: Numbers) -> Any:
     for (M, c), kl in zip(numbers["series"], numbers["kl"], strict=True):
         panel = left if c == truth else middle
         i = counts[panel] = counts.get(panel, -1) + 1
-        style = {"color": PALETTE[i % 6], "marker": MARKS[i % 6], "linestyle": "-" if c else "--"}
-        panel.loglog(times, _level(kl), label=f"M = {M}" if c == truth else f"M = {M}, centre {c:g}", **style)
+        style = {"color": (*PALETTE, BLACK)[i % 7], "marker": (*MARKS, "X")[i % 7], "linestyle": "-" if c else "--"}
+        panel.loglog(times, _level(kl), label=f"M = {M}" if c == truth else f"M = {M}, at {c:g}", **style)
     left.set(title=f"centre at the true value {truth:g}", ylabel="KL(p ‖ p̂) (nats)")
     middle.set(title="centres elsewhere", ylabel="KL(p ‖ p̂) (nats)")
     first = numbers["series"].index([1, truth]) if [1, truth] in numbers["series"] else 0
@@ -186,7 +186,7 @@ def draw(numbers: Numbers) -> Any:
     middle.set_ylim(top=1e3 * middle.get_ylim()[1])  # room for the legend
     for panel in axes[0]:
         panel.set_xlabel("duration T")
-        panel.legend(fontsize=5.5, ncol=2 if panel is middle else 1, columnspacing=1.0)
+        panel.legend(fontsize=5.5, ncol=2 if panel is middle else 1, columnspacing=1.0, handlelength=1.5)
     letter(axes[0])
     return figure
 
