@@ -1,4 +1,4 @@
-"""What every method that needs the whole series must do on vectors, inputs, lags and both precisions; `test_runs` has the rest."""
+"""What every method that needs the whole series must do on vectors, inputs, lags and in both precisions; see `test_runs`."""
 
 import jax
 import jax.numpy as jnp

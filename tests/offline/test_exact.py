@@ -92,7 +92,7 @@ def test_smc2_has_the_exact_posterior_and_evidence(problem):
 
 def test_particle_gibbs_smooths_as_kalman_does():
     """Means of the states given the whole series, against the joint Gaussian of all states."""
-    model, y, _, a, _, _ = linear_gaussian()
+    _, y, _, a, _, _ = linear_gaussian()
     steps, here = 30, slice(0, 30)
     # The joint Gaussian of x_0 .. x_T for one value of a, conditioned on y; a is held nearly still for it.
     powers = np.array([[a ** (i - j) if i >= j else 0.0 for j in range(steps + 1)] for i in range(steps + 1)])
@@ -119,7 +119,7 @@ def test_particle_gibbs_smooths_as_kalman_does():
 
 
 class TwoLags(epf.StateSpaceModel):
-    """x_t = a x_t-1 + b x_t-2 + N(0, 0.5^2), y = x_t + 0.5 x_t-1 + N(0, 0.7^2): the observation sees a lag too."""
+    """x_t = a x_t-1 + b x_t-2 + N(0, s^2), y = x_t + 2 x_t-1 + N(0, 0.3^2): the observation sees a lag too, and better."""
 
     def prior(self):
         return {"a": dist.Normal(0.3, 0.3), "b": dist.Normal(0.2, 0.3), "s": dist.LogNormal(-0.5, 0.4)}
@@ -134,7 +134,7 @@ class TwoLags(epf.StateSpaceModel):
         return jnp.stack([new, x[0]])
 
     def observation(self, p, x, u):
-        return dist.Normal(x[0] + 0.5 * x[1], 0.7)
+        return dist.Normal(x[0] + 2.0 * x[1], 0.3)
 
 
 def simulated(model, key, steps):

@@ -1,4 +1,4 @@
-"""What every method that needs the whole series must do: repeat itself, be cut and interrupted, miss data, answer and refuse."""
+"""What every method that needs the whole series must do: repeat itself, be interrupted, miss data, answer and refuse."""
 
 import contextlib
 import dataclasses
@@ -151,7 +151,7 @@ def test_chains_are_kept_as_chains(ran, tmp_path):
         assert (result.smoothed["state_sd"].values > 0.0).all()
         assert "conjugate" in result.settings["theta given the path"]
     else:
-        with pytest.raises(SettingError, match="use epf.ParticleGibbs"):
+        with pytest.raises(SettingError, match=r"use epf\.ParticleGibbs"):
             _ = result.smoothed
     with pytest.raises(SettingError, match="ask for more draws"):
         epf.fit(AR(), data(), method, seed=3, after=result)
@@ -192,7 +192,7 @@ def test_what_cannot_be_served_is_refused_in_a_sentence_that_names_what_can(meth
         with pytest.raises(UnsupportedModelError, match=words):
             epf.fit(model, y, method)
     if isinstance(method, epf.ParticleGibbs):
-        with pytest.raises(UnsupportedModelError, match="use epf.PMMH"):
+        with pytest.raises(UnsupportedModelError, match=r"use epf\.PMMH"):
             epf.fit(KnownStart(), y, method)
 
 
@@ -225,7 +225,7 @@ def test_settings_out_of_range_say_so(make, words):
 
 @pytest.mark.usefixtures("_as_a_user")
 def test_a_method_is_made_before_it_is_used_and_not_for_a_stream():
-    with pytest.raises(SettingError, match="needs the whole series at once: use epf.fit"):
+    with pytest.raises(SettingError, match=r"needs the whole series at once: use epf\.fit"):
         epf.Stream(AR(), METHODS[0])
     with pytest.raises(SettingError, match=r"make one, for example epf.PMMH\(\)"):
         epf.fit(AR(), np.zeros(3), epf.PMMH)
