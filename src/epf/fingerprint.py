@@ -36,6 +36,8 @@ _LIMITS = {
     "catch_up": 4096,
     "sweeps": 256,
     "steps": 4096,
+    "moves": 4096,
+    "draws": 64,
 }
 
 
@@ -50,6 +52,10 @@ def _by_name() -> dict[str, type]:
     from epf.filters.kalman import Kalman
     from epf.filters.liu_west import LiuWest
     from epf.filters.marginal import MarginalEPF
+    from epf.filters.online_em import OnlineEM
+    from epf.filters.particle_learning import ParticleLearning
+    from epf.filters.practical_filter import PracticalFilter
+    from epf.filters.resample_move import ResampleMove
     from epf.filters.sir import SIR
     from epf.filters.storvik import Storvik
     from epf.gibbs.approximation import Chebyshev, Taylor
@@ -60,7 +66,10 @@ def _by_name() -> dict[str, type]:
     from epf.smc.proposals.optimal import Optimal
     from epf.smc.resampling import Multinomial, Residual, Stratified, Systematic
 
-    methods: tuple[type, ...] = (SIR, LiuWest, Storvik, EPF, MarginalEPF, Kalman)
+    methods: tuple[type, ...] = (
+        *(SIR, LiuWest, Storvik, EPF, MarginalEPF, Kalman),
+        *(ResampleMove, ParticleLearning, PracticalFilter, OnlineEM),
+    )
     parts: tuple[type, ...] = (
         *(Automatic, Bootstrap, Defensive, Linearised, Optimal),
         *(Systematic, Stratified, Multinomial, Residual),
@@ -128,7 +137,13 @@ def _is_modest(value: Any, numbers: int, depth: int) -> bool:
         return True
     fields = value.get("fields")
     if isinstance(fields, dict):
-        limits = {**_LIMITS, "particles": numbers, "nodes": min(numbers, _LIMITS["nodes"])}
+        limits = {
+            **_LIMITS,
+            "particles": numbers,
+            "capacity": numbers,
+            "lag": numbers,
+            "nodes": min(numbers, _LIMITS["nodes"]),
+        }
         for name, limit in limits.items():
             setting = fields.get(name)
             counts = setting if isinstance(setting, list) else [setting]

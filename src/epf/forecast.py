@@ -19,7 +19,7 @@ from epf.errors import SettingError
 from epf.keys import lanes, root_key
 from epf.laws import draw
 from epf.model import StateSpaceModel, advance, observation_law, parameters, transition_law
-from epf.posterior import ParticlePosterior, Posterior
+from epf.posterior import ParticlePosterior, PointPosterior, Posterior
 
 if TYPE_CHECKING:
     from epf.filters.kalman import GaussianPosterior
@@ -108,7 +108,7 @@ def _has_particles(posterior: Posterior) -> TypeGuard["ParticlePosterior"]:
     from epf.gibbs.mixture import GibbsMixture
     from epf.gibbs.shared_mixture import SharedMixture
 
-    return isinstance(posterior, GibbsMixture | SharedMixture) or type(posterior) is ParticlePosterior
+    return isinstance(posterior, GibbsMixture | SharedMixture | PointPosterior) or type(posterior) is ParticlePosterior
 
 
 def _start(

@@ -172,7 +172,8 @@ def test_models_by_name_and_from_files(tmp_path):
 
 def test_methods_by_name():
     assert [type(make_method(name, None, None)).__name__ for name in NAMES] == [
-        "EPF", "MarginalEPF", "Storvik", "SIR", "LiuWest", "Kalman", "Kalman",
+        "EPF", "MarginalEPF", "Storvik", "SIR", "LiuWest", "Kalman", "Kalman", "Kalman",
+        "ResampleMove", "ParticleLearning", "PracticalFilter", "OnlineEM",
     ]  # fmt: skip
     assert make_method(None, 200, 7).approximation.order == 7
     for arguments in (("none", None, None), ("sir", 10, 3), ("kalman", 10, None)):

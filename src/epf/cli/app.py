@@ -35,7 +35,11 @@ Inputs = Annotated[str, typer.Option(help="Columns of the inputs u, with commas.
 Format = Annotated[str | None, typer.Option(help="csv, tsv, jsonl or parquet, where the name does not tell.")]
 OnError = Annotated[str, typer.Option(help="What a malformed row does: stop, or skip it.")]
 Method = Annotated[
-    str | None, typer.Option(help="epf, marginal, storvik, sir, liu-west, kalman or extended-kalman. [default: epf]")
+    str | None,
+    typer.Option(
+        help="epf, marginal, storvik, sir, liu-west, kalman, extended-kalman, unscented, resample-move, particle-learning, "
+        "practical or online-em. [default: epf]"
+    ),
 ]
 Particles = Annotated[int | None, typer.Option(min=1, help="Particles of the method.")]
 Order = Annotated[int | None, typer.Option(min=1, help="Order of the polynomials (epf, marginal).")]

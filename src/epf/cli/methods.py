@@ -8,11 +8,28 @@ from epf.filters.epf import EPF
 from epf.filters.kalman import Kalman
 from epf.filters.liu_west import LiuWest
 from epf.filters.marginal import MarginalEPF
+from epf.filters.online_em import OnlineEM
+from epf.filters.particle_learning import ParticleLearning
+from epf.filters.practical_filter import PracticalFilter
+from epf.filters.resample_move import ResampleMove
 from epf.filters.sir import SIR
 from epf.filters.storvik import Storvik
 from epf.gibbs.approximation import Chebyshev
 
-NAMES = ("epf", "marginal", "storvik", "sir", "liu-west", "kalman", "extended-kalman")
+NAMES = (
+    *("epf", "marginal", "storvik", "sir", "liu-west", "kalman", "extended-kalman", "unscented"),
+    *("resample-move", "particle-learning", "practical", "online-em"),
+)
+_PLAIN = {
+    "storvik": Storvik,
+    "sir": SIR,
+    "liu-west": LiuWest,
+    "liuwest": LiuWest,
+    "resample-move": ResampleMove,
+    "particle-learning": ParticleLearning,
+    "practical": PracticalFilter,
+    "online-em": OnlineEM,
+}
 
 
 def make_method(name: str | None, particles: int | None, order: int | None) -> Filter:
@@ -25,14 +42,10 @@ def make_method(name: str | None, particles: int | None, order: int | None) -> F
         return EPF(**size) if order is None else EPF(**size, approximation=Chebyshev(order=order))
     if name == "marginal":
         return MarginalEPF(**size) if order is None else MarginalEPF(**size, nodes=order + 1)
-    if name == "storvik":
-        return Storvik(**size)
-    if name == "sir":
-        return SIR(**size)
-    if name in ("liu-west", "liuwest"):
-        return LiuWest(**size)
-    if name in ("kalman", "extended-kalman"):
+    if name in _PLAIN:
+        return _PLAIN[name](**size)
+    if name in ("kalman", "extended-kalman", "unscented"):
         if size:
             raise SettingError("--particles: the Kalman filter has none, so leave it out.")
-        return Kalman(extended=name != "kalman")
+        return Kalman(extended=name == "extended-kalman", unscented=name == "unscented")
     raise SettingError(f"--method {name}: choose one of {', '.join(NAMES)}.")
