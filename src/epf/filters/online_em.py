@@ -36,6 +36,7 @@ from epf.posterior import PointPosterior
 from epf.smc.backward import backward_draws
 
 _NEWTON = 2  # steps of the M-step at each time; it starts where the last one ended
+_SETTLED = 20  # times the burn-in: when averaging begins, so that the way from the start is not in it
 _PRIOR_DRAWS = 513
 _LOOKS = 4  # times the burn-in: when the box is looked at first, and then whenever the time has doubled
 _ERRORS, _MOVES = 15.0, 4.0  # standard errors, and moves, that the box goes to each side
@@ -75,11 +76,11 @@ class OnlineEM(ParticleFilter):
     `prior=True` adds the prior to the likelihood, in its proportion.
     """
 
-    particles: int = eqx.field(default=200, converter=plain)
+    particles: int = eqx.field(default=300, converter=plain)
     approximation: Chebyshev = eqx.field(default=Chebyshev(follow="shared"), converter=plain)
     exponent: float = eqx.field(default=0.8, converter=plain)
     burn_in: int = eqx.field(default=50, converter=plain)
-    averaging: float | None = eqx.field(default=1.0, converter=plain)
+    averaging: float | None = eqx.field(default=0.25, converter=plain)
     draws: int = eqx.field(default=2, converter=plain)
     start: Any = eqx.field(default=None, converter=by_name)
     prior: bool = False
@@ -195,7 +196,7 @@ class OnlineEM(ParticleFilter):
             Q = Q + prior.at[0].set(0.0) / t
         average, mean = Q, None
         if self.averaging is not None:
-            rate = jnp.where(t <= self.burn_in, 1.0, (self.averaging + 1.0) / (t + self.averaging))
+            rate = jnp.where(t <= _SETTLED * self.burn_in, 1.0, (self.averaging + 1.0) / (t + self.averaging))
             average = common.Q + rate * (Q - common.Q)
             mean = _top(common.box, average, common.mean)
         z = _top(common.box, Q, common.z)

@@ -27,7 +27,7 @@ _BLOCK = 32  # steps of a path that are weighed at once: what is computed in vai
 class Path(eqx.Module):
     """All states and new parts of every particle's path so far; rows that are not there yet are 0."""
 
-    x: Float[Array, "rows *state particles"]
+    x: Float[Array, "states *state particles"]
     new: Float[Array, "rows *new particles"]
 
 
