@@ -27,11 +27,19 @@ def pytest_collection_modifyitems(items):
                 "two_variances",
                 "[EPF",  # of the conformance test
                 "[MarginalEPF",
+                "[ResampleMove",
+                "[ParticleLearning",
+                "[PracticalFilter",
+                "[OnlineEM",
             ),
             "tests": (
                 "do_not_change_a_bit[LiuWest",
                 "do_not_change_a_bit[EPF",
                 "do_not_change_a_bit[MarginalEPF",
+                "do_not_change_a_bit[ResampleMove",
+                "do_not_change_a_bit[ParticleLearning",
+                "do_not_change_a_bit[PracticalFilter",
+                "do_not_change_a_bit[OnlineEM",
             ),
             "gibbs": (
                 "do_not_grow",

@@ -83,3 +83,13 @@ def grid_posterior(log_density):
     top = np.max(log_density)
     weights = np.exp(log_density - top)
     return weights / weights.sum(), top + np.log(weights.mean())
+
+
+def exact_coefficient(ys):
+    """Posterior mean and sd of a, and log p(y), of `AR` with v = 0.5 known."""
+    grid = np.linspace(-2.0, 2.5, 451)
+    log_likelihood = np.array([kalman(a, 0.5, 1.0, 0.25, 0.0, 1.0, ys)[2] for a in grid])
+    log_prior = -0.5 * grid**2 - 0.5 * np.log(2 * np.pi)
+    weights, log_mean = grid_posterior(log_likelihood + log_prior)
+    mean = weights @ grid
+    return mean, np.sqrt(weights @ (grid - mean) ** 2), log_mean + np.log(grid[-1] - grid[0] + grid[1] - grid[0])

@@ -28,6 +28,11 @@ METHODS = {
     "LiuWest": epf.LiuWest(20, discount=0.98),
     "EPF": epf.EPF(20, approximation=epf.Chebyshev(order=3), sampler=epf.InverseCDF(17)),
     "Kalman": epf.Kalman(extended=True),
+    "unscented": epf.Kalman(unscented=True),
+    "ResampleMove": epf.ResampleMove(20, capacity=20, rate=None),
+    "ParticleLearning": epf.ParticleLearning(20, statistics="conjugate"),
+    "PracticalFilter": epf.PracticalFilter(20, lag=4, sweeps=1),
+    "OnlineEM": epf.OnlineEM(20, burn_in=3, start={"theta": 0.2}, averaging=None),
     "Storvik": epf.Storvik(20),
     "replay": epf.MarginalEPF(20, nodes=5),
     "forgetting": epf.MarginalEPF(20, nodes=5, renoding="forgetting", overlap=3),
@@ -35,6 +40,11 @@ METHODS = {
 
 SLOW = (
     "LiuWest",
+    "unscented",
+    "ResampleMove",
+    "ParticleLearning",
+    "PracticalFilter",
+    "OnlineEM",
     "Storvik",
     "EPF",
     "replay",
@@ -70,7 +80,7 @@ def interrupted(stream, rows, path, model, inputs=None):
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in METHODS]
 )
 def test_a_stream_goes_on_bit_for_bit(name, tmp_path):
-    model = epf.zoo.LocalLevel() if name == "Storvik" else epf.zoo.Sin()
+    model = epf.zoo.LocalLevel() if name in ("Storvik", "ParticleLearning", "PracticalFilter") else epf.zoo.Sin()
     stream, whole = interrupted(epf.Stream(model, METHODS[name], seed=5), Y, tmp_path / "run.epf", model)
     assert stream.posterior.mean == whole.posterior.mean
     if name == "replay":

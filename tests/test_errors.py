@@ -462,7 +462,7 @@ def test_a_simulation_of_no_length(steps):
 # --- settings -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", [epf.SIR, epf.LiuWest, epf.Storvik])
+@pytest.mark.parametrize("method", [epf.SIR, epf.LiuWest, epf.Storvik, epf.ResampleMove, epf.OnlineEM])
 @pytest.mark.parametrize("particles", [0, -1, 2.5, True, "100", None, 10.0])
 def test_a_number_of_particles_that_is_none(method, particles):
     with raises(SettingError, f"{method.__name__}(particles=", repr(particles), "whole number, 1 or more"):
@@ -478,6 +478,19 @@ OUT_OF_RANGE = {
     "share of another": (lambda v: epf.Linearised(share=v), [0.0, 1.0, "0.5"], "strictly between 0 and 1"),
     "iterations": (lambda v: epf.Linearised(iterations=v), [0, 1.5, "2", None, True], "whole number, 1 or more"),
     "extended": (lambda v: epf.Kalman(extended=v), ["yes", 1, None], "True or False"),
+    "unscented": (lambda v: epf.Kalman(unscented=v), ["yes", 1, None], "True or False"),
+    "both forms": (lambda v: epf.Kalman(extended=v, unscented=v), [True], "either the one or the other"),
+    "capacity": (lambda v: epf.ResampleMove(capacity=v), [0, 2.5, "9", None, True], "whole number, 1 or more"),
+    "moves": (lambda v: epf.ResampleMove(moves=v), [0, 1.5, None, True], "whole number, 1 or more"),
+    "rate": (lambda v: epf.ResampleMove(rate=v), [0.0, -1.0, math.nan, math.inf, "1", True], "above 0"),
+    "statistics": (lambda v: epf.ParticleLearning(statistics=v), ["exact", None, 1], "'conjugate', 'polynomial'"),
+    "lag": (lambda v: epf.PracticalFilter(lag=v), [0, 1, 2.5, None, True], "whole number, 2 or more"),
+    "sweeps": (lambda v: epf.PracticalFilter(sweeps=v), [0, 2.5, None, True], "whole number, 1 or more"),
+    "exponent": (lambda v: epf.OnlineEM(exponent=v), [0.5, 0.0, 1.1, math.nan, "1", None], "above 0.5"),
+    "averaging": (lambda v: epf.OnlineEM(averaging=v), [-1.0, math.nan, 1e6, "1"], "between 0"),
+    "draws": (lambda v: epf.OnlineEM(draws=v), [0, 1, 2.5, None, True], "2 or more"),
+    "burn_in": (lambda v: epf.OnlineEM(burn_in=v), [0, 2.5, None, True], "1 or more"),
+    "approximation of OnlineEM": (lambda v: epf.OnlineEM(approximation=v), [epf.Taylor(3), None, 7], "epf.Chebyshev"),
     "proposal": (lambda v: epf.SIR(proposal=v), [epf.Bootstrap, "bootstrap", None], "epf.Bootstrap()"),
     "resampling": (lambda v: epf.SIR(resampling=v), [epf.Systematic, "systematic", 0.5], "epf.Systematic("),
     "law": (lambda v: epf.Guided(v), ["law", None, N(0.0, 1.0)], "law(p, x_prev, y, u)"),
@@ -595,6 +608,20 @@ UNSUPPORTED = {
     "Kalman, discrete": (COUNTS, epf.Kalman(), "'k'", "discrete", "epf.SIR"),
     "LiuWest, discrete": (COUNTS, epf.LiuWest(20), "'k'", "discrete", "epf.SIR"),
     "LiuWest, no map to the line": (SPHERE, epf.LiuWest(20), "'d'", "ProjectedNormal", "epf.SIR"),
+    "unscented, not Gaussian": (epf.zoo.CauchyAR(), epf.Kalman(unscented=True), "transition()", "Cauchy", "epf.SIR"),
+    "ResampleMove, discrete": (COUNTS, epf.ResampleMove(20), "'k'", "discrete", "epf.SIR"),
+    "ResampleMove, no map to the line": (SPHERE, epf.ResampleMove(20), "'d'", "ProjectedNormal", "epf.SIR"),
+    "ParticleLearning, not conjugate": (
+        epf.zoo.Sin(),
+        epf.ParticleLearning(20, statistics="conjugate"),
+        "linearly",
+        "statistics='polynomial'",
+        "epf.EPF",
+    ),
+    "ParticleLearning, discrete": (COUNTS, epf.ParticleLearning(20), "'k'", "discrete", "epf.SIR"),
+    "PracticalFilter, discrete state": (STEPS, epf.PracticalFilter(20), "transition()", "epf.ParticleLearning"),
+    "OnlineEM, nothing unknown": (epf.fix(AR(), {"a": 0.5, "v": 1.0}), epf.OnlineEM(20), "none unknown", "epf.SIR"),
+    "OnlineEM, discrete": (COUNTS, epf.OnlineEM(20), "'k'", "discrete", "epf.SIR"),
     "Optimal, not Gaussian": (epf.zoo.CauchyAR(), epf.SIR(20, epf.Optimal()), "transition()", "Cauchy", "Automatic"),
     "Optimal, not linear": (
         epf.zoo.StochasticVolatility(),

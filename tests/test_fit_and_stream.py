@@ -15,6 +15,10 @@ METHODS = [
     epf.Kalman(extended=True),
     epf.EPF(64),
     epf.MarginalEPF(16, 9),
+    epf.ResampleMove(64, capacity=50),
+    epf.ParticleLearning(64),
+    epf.PracticalFilter(32, lag=5),
+    epf.OnlineEM(32, burn_in=10),
 ]
 VALUES = {"a": 0.8, "v": 0.5}
 _, Y = epf.simulate(AR(), VALUES, steps=50, seed=3)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from epf.filters.kalman import Kalman as Kalman
     from epf.filters.liu_west import LiuWest as LiuWest
     from epf.filters.marginal import MarginalEPF as MarginalEPF
+    from epf.filters.online_em import OnlineEM as OnlineEM
+    from epf.filters.particle_learning import ParticleLearning as ParticleLearning
+    from epf.filters.practical_filter import PracticalFilter as PracticalFilter
+    from epf.filters.resample_move import ResampleMove as ResampleMove
     from epf.filters.sir import SIR as SIR
     from epf.filters.storvik import Storvik as Storvik
     from epf.gibbs.approximation import Chebyshev as Chebyshev
@@ -66,6 +70,10 @@ _LATE = {
     "Kalman": "epf.filters.kalman",
     "LiuWest": "epf.filters.liu_west",
     "MarginalEPF": "epf.filters.marginal",
+    "OnlineEM": "epf.filters.online_em",
+    "ParticleLearning": "epf.filters.particle_learning",
+    "PracticalFilter": "epf.filters.practical_filter",
+    "ResampleMove": "epf.filters.resample_move",
     "SIR": "epf.filters.sir",
     "Storvik": "epf.filters.storvik",
     "Chebyshev": "epf.gibbs.approximation",

@@ -128,8 +128,8 @@ def compare(
 
     `methods` is a dictionary of methods by the names to show, or a list of methods or of their names ("sir", "pmmh").
     `exact` is "auto" (the Kalman filter where it is exact, else epf.PointMass for a one-dimensional state and at most two
-    parameters, else none), None, or what to take for exact: a result, or a Dataset as `epf.score` takes. A method that cannot
-    serve the model is left out, and says why in `refused`. Ctrl-C ends the comparison with what there is.
+    parameters, else none), None, or what to take for exact: a result, or a Dataset as `epf.score` takes. A method that
+    cannot serve the model is left out, and says why in `refused`. Ctrl-C ends the comparison with what there is.
     """
     chosen = _by_name(methods)
     us = check_inputs(inputs, len(y))

@@ -37,6 +37,8 @@ _LIMITS = {
     "catch_up": 4096,
     "sweeps": 256,
     "steps": 4096,
+    "moves": 4096,
+    "draws": 64,
 }
 
 
@@ -122,7 +124,13 @@ def _is_modest(value: Any, numbers: int, depth: int) -> bool:
         return True
     fields = value.get("fields")
     if isinstance(fields, dict):
-        limits = {**_LIMITS, "particles": numbers, "nodes": min(numbers, _LIMITS["nodes"])}
+        limits = {
+            **_LIMITS,
+            "particles": numbers,
+            "capacity": numbers,
+            "lag": numbers,
+            "nodes": min(numbers, _LIMITS["nodes"]),
+        }
         for name, limit in limits.items():
             setting = fields.get(name)
             counts = setting if isinstance(setting, list) else [setting]

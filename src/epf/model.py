@@ -77,6 +77,20 @@ def advance(model: StateSpaceModel, x: Array, new: Array) -> Array:
         ) from None
 
 
+def shapes(model: StateSpaceModel, u: Array | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shapes of a state's new part and of an observation; `u` is a row of inputs, for a model that has some."""
+    params, found = parameters(model), []
+
+    def trace(theta: Array) -> None:
+        p = params.named(theta)
+        x = jnp.zeros(initial_law(model, p).event_shape)
+        new = jnp.zeros(transition_law(model, p, x, u).event_shape)
+        found.extend([new.shape, tuple(observation_law(model, p, advance(model, x, new), u).event_shape)])
+
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    return found[0], found[1]
+
+
 def fix(model: StateSpaceModel, values: Mapping[str, Any]) -> StateSpaceModel:
     """The same model with some parameters known: `epf.fix(Sin(), {"theta": 0.7})`."""
     priors = parameters(model).priors

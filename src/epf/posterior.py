@@ -148,6 +148,42 @@ class ParticlePosterior(Posterior):
         return mean_and_sd(self.x, self.weights)
 
 
+class PointPosterior(Posterior):
+    """A point estimate: sd is 0, every quantile and every draw is the estimate; the state has particles and a spread."""
+
+    parameters: Parameters
+    estimate: Float[Array, " p"]
+    x: Float[Array, "*state particles"]
+    weights: Float[Array, " particles"]
+
+    @property
+    def theta(self) -> Float[Array, "p particles"]:
+        return jnp.broadcast_to(self.estimate[:, None], (self.estimate.shape[0], self.weights.shape[0]))
+
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        return self.estimate, jnp.zeros_like(self.estimate)
+
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        return jnp.broadcast_to(self.estimate, (levels.shape[0], self.estimate.shape[0]))
+
+    def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
+        """All mass at one point: infinite there, zero elsewhere."""
+        return jnp.where(grid == self.estimate[index], jnp.inf, 0.0)
+
+    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
+        return jnp.broadcast_to(self.estimate, (count, self.estimate.shape[0]))
+
+    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
+        return mean_and_sd(self.x, self.weights)
+
+    @property
+    def in_pairs(self) -> bool:
+        return True
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        return chosen_pairs(key, self.theta, self.x, self.weights, count)
+
+
 def chosen_pairs(
     key: PRNGKeyArray,
     theta: Float[Array, "p particles"],

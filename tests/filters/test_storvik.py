@@ -8,20 +8,10 @@ import pytest
 
 import epf
 from epf.errors import UnsupportedModelError
-from models import AR, grid_posterior, kalman, run
+from models import AR, exact_coefficient, grid_posterior, kalman, run
 
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
 _, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
-
-
-def exact_coefficient(ys):
-    """Posterior mean and sd of a, and log p(y), with v known."""
-    grid = np.linspace(-2.0, 2.5, 451)
-    log_likelihood = np.array([kalman(a, 0.5, 1.0, 0.25, 0.0, 1.0, ys)[2] for a in grid])
-    log_prior = -0.5 * grid**2 - 0.5 * np.log(2 * np.pi)
-    weights, log_mean = grid_posterior(log_likelihood + log_prior)
-    mean = weights @ grid
-    return mean, np.sqrt(weights @ (grid - mean) ** 2), log_mean + np.log(grid[-1] - grid[0] + grid[1] - grid[0])
 
 
 def test_evidence_is_unbiased():

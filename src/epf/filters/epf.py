@@ -7,6 +7,7 @@ can be chosen; the defaults hold where the paper's own expansions break.
 from jaxtyping import Array
 
 from epf.filters.polynomial_learner import PolynomialLearner
+from epf.gibbs.automatic import choose_gibbs
 from epf.gibbs.base import Gibbs
 from epf.model import StateSpaceModel
 
@@ -20,4 +21,4 @@ class EPF(PolynomialLearner):
     """
 
     def gibbs(self, model: StateSpaceModel, u: Array | None) -> Gibbs:
-        return self.polynomial(model, u)
+        return choose_gibbs(model, u, "polynomial", self.approximation, self.sampler, self.discount)

@@ -15,12 +15,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.check import plain
-from epf.errors import SettingError, UnsupportedModelError
 from epf.filters.particle import Chosen, Cloud, finite, over_particles, propose
 from epf.filters.polynomial_learner import PolynomialLearner
+from epf.gibbs.automatic import check_conjugate, check_statistics, choose_gibbs
 from epf.gibbs.base import Gibbs
 from epf.gibbs.conjugate import Conjugate
-from epf.gibbs.conjugate import serves as is_conjugate
 from epf.laws import centre
 from epf.model import StateSpaceModel, parameters, transition_law
 from epf.smc.proposals.automatic import Automatic, choose_proposal
@@ -29,7 +28,6 @@ from epf.smc.proposals.optimal import Optimal
 from epf.smc.weights import weigh
 
 _PLAIN = 0.1  # least share of a first stage that does not look at y, where the predictive is not exact
-STATISTICS = ("automatic", "conjugate", "polynomial")
 
 
 class ParticleLearning(PolynomialLearner):
@@ -44,24 +42,13 @@ class ParticleLearning(PolynomialLearner):
     statistics: str = "automatic"
 
     def __check_init__(self) -> None:
-        if self.statistics not in STATISTICS:
-            raise SettingError(
-                f"ParticleLearning(statistics={self.statistics!r}): choose from {', '.join(map(repr, STATISTICS))}."
-            )
+        check_statistics("ParticleLearning", self.statistics)
 
     def gibbs(self, model: StateSpaceModel, u: Array | None) -> Gibbs:
-        if self.statistics == "conjugate":
-            return Conjugate.of(model)
-        if self.statistics == "automatic" and is_conjugate(model, u):
-            return Conjugate.of(model)
-        return self.polynomial(model, u)
+        return choose_gibbs(model, u, self.statistics, self.approximation, self.sampler, self.discount)
 
     def check(self, model: StateSpaceModel, u: Array | None) -> None:
-        if self.statistics == "conjugate" and not is_conjugate(model, u):
-            raise UnsupportedModelError(
-                "ParticleLearning(statistics='conjugate') needs a model that is linear in parameters with normal priors, or "
-                "whose variances have inverse-gamma ones, and this model is not: use statistics='polynomial', or epf.EPF."
-            )
+        check_conjugate("ParticleLearning", self.statistics, model, u)
         super().check(model, u)
 
     def choose(

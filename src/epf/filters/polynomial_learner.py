@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from epf.check import is_number, is_whole, plain
-from epf.draw.automatic import default_sampler
 from epf.draw.base import Sampler
 from epf.errors import SettingError
 from epf.filters.learner import Learner, Memory
@@ -15,8 +14,8 @@ from epf.filters.particle import Cloud, Piece
 from epf.gibbs import following
 from epf.gibbs.approximation import Approximation, Chebyshev, Taylor
 from epf.gibbs.base import Gibbs
-from epf.gibbs.conjugate import Conjugate
 from epf.gibbs.log_polynomial import LogPolynomial, look_at
+from epf.gibbs.mixture import GibbsMixture
 from epf.gibbs.shared_mixture import SharedMixture
 from epf.gibbs.trial import try_out
 from epf.model import StateSpaceModel, parameters
@@ -52,13 +51,6 @@ class PolynomialLearner(Learner):
     def every(self) -> int:
         return self.refresh
 
-    def polynomial(self, model: StateSpaceModel, u: Array | None) -> Gibbs:
-        """The Gibbs density by polynomials."""
-        p = parameters(model).size
-        if p == 0:
-            return Conjugate.of(model)  # nothing to learn, and nothing to carry
-        return LogPolynomial.of(model, self.approximation, self.sampler or default_sampler(p), self.discount, u)
-
     def check(self, model: StateSpaceModel, u: Array | None) -> None:
         gibbs = self.gibbs(model, u)
         if isinstance(gibbs, LogPolynomial):
@@ -79,19 +71,42 @@ class PolynomialLearner(Learner):
         weights: Float[Array, " particles"],
         piece: Piece,
     ) -> tuple[Any, Any, Float[Array, ""]]:
-        gibbs = common.gibbs
-        if not isinstance(gibbs, LogPolynomial):
-            return gibbs.update_all(model, statistic, piece), common.guide, jnp.asarray(jnp.nan)
-        return following.follow(gibbs, model, common.guide, theta, statistic, weights, piece)
+        return follow(common.gibbs, model, common.guide, theta, statistic, weights, piece)
 
     def posterior(self, model: StateSpaceModel, state: Cloud) -> Posterior:
-        gibbs = state.common.gibbs
-        if isinstance(gibbs, LogPolynomial) and gibbs.follow_mode != "each":
-            return SharedMixture(parameters(model), model, gibbs, state.statistic, state.theta, state.x, state.weights)
-        return super().posterior(model, state)
+        return mixture(state.common.gibbs, model, state.statistic, state.theta, state.x, state.weights)
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
         return {**super().describe(model, u), **describe_gibbs(self.gibbs(model, u), model, u, self.refresh)}
+
+
+def follow(
+    gibbs: Gibbs,
+    model: StateSpaceModel,
+    guide: following.Guide,
+    theta: Float[Array, "p particles"],
+    statistic: Any,
+    weights: Float[Array, " particles"],
+    piece: Piece,
+) -> tuple[Any, following.Guide, Float[Array, ""]]:
+    """Every particle's statistic after a step: a polynomial on a box that suits it; exact sums have nothing to follow."""
+    if not isinstance(gibbs, LogPolynomial):
+        return gibbs.update_all(model, statistic, piece), guide, jnp.asarray(jnp.nan)
+    return following.follow(gibbs, model, guide, theta, statistic, weights, piece)
+
+
+def mixture(
+    gibbs: Gibbs,
+    model: StateSpaceModel,
+    statistic: Any,
+    theta: Float[Array, "p particles"],
+    x: Float[Array, "*state particles"],
+    weights: Float[Array, " particles"],
+) -> Posterior:
+    """The mixture of the particles' Gibbs densities; on one grid where they share a box."""
+    if isinstance(gibbs, LogPolynomial) and gibbs.follow_mode != "each":
+        return SharedMixture(parameters(model), model, gibbs, statistic, theta, x, weights)
+    return GibbsMixture(parameters(model), model, gibbs, statistic, theta, x, weights)
 
 
 def describe_gibbs(gibbs: Gibbs, model: StateSpaceModel, u: Array | None, refresh: int) -> dict[str, str]:

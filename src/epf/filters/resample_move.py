@@ -7,8 +7,6 @@ model. Its price is the path: memory that grows with time, and a likelihood of t
 as Gilks and Berzuini propose, keeps the work of a step constant on average.
 """
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,8 +18,7 @@ from epf.errors import SettingError, UnsupportedModelError
 from epf.filters.particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
 from epf.laws import log_prob, log_prob_observed
 from epf.matrices import semidefinite_root
-from epf.model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
-from epf.parameters import Values
+from epf.model import StateSpaceModel, initial_law, observation_law, parameters, shapes, transition_law
 from epf.posterior import ParticlePosterior
 
 _BLOCK = 32  # steps of a path that are weighed at once: what is computed in vain at the end of a path is less than this
@@ -30,7 +27,7 @@ _BLOCK = 32  # steps of a path that are weighed at once: what is computed in vai
 class Path(eqx.Module):
     """All states and new parts of every particle's path so far; rows that are not there yet are 0."""
 
-    x: Float[Array, "rows *state particles"]
+    x: Float[Array, "states *state particles"]
     new: Float[Array, "rows *new particles"]
 
 
@@ -197,20 +194,6 @@ def log_likelihood(
 
     start = over_particles(first)(theta, path.x[0])
     return jax.lax.fori_loop(0, (seen.t + _BLOCK - 1) // _BLOCK, add, start)
-
-
-def shapes(model: StateSpaceModel, u: Array | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shapes of a state's new part and of an observation."""
-    found: list[tuple[int, ...]] = []
-
-    def trace(theta: Array) -> None:
-        p: Values = parameters(model).named(theta)
-        x = jnp.zeros(initial_law(model, p).event_shape)
-        laws: tuple[Callable[..., object], ...] = (transition_law, observation_law)
-        found.extend(tuple(law(model, p, x, u).event_shape) for law in laws)  # pyright: ignore[reportAttributeAccessIssue]
-
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((parameters(model).size,), jnp.zeros(()).dtype))
-    return found[0], found[1]
 
 
 def _rounded(capacity: int) -> int:

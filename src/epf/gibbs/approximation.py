@@ -12,12 +12,12 @@ FORMS = ("automatic", "drift", "noise", "density")
 FOLLOW = ("automatic", "shared", "each", "no")
 
 
-def _by_name(value: Any) -> Any:
+def by_name(value: Any) -> Any:
     """Settings that may be compared and hashed: pairs of names and tuples in place of dictionaries and arrays."""
     if isinstance(value, dict):
-        return tuple((name, _by_name(entry)) for name, entry in value.items())
+        return tuple((name, by_name(entry)) for name, entry in value.items())
     value = value.tolist() if hasattr(value, "tolist") else value
-    return tuple(_by_name(entry) for entry in value) if isinstance(value, list | tuple) else value
+    return tuple(by_name(entry) for entry in value) if isinstance(value, list | tuple) else value
 
 
 def as_dictionary(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Taylor(Approximation):
     """
 
     order: int | None = eqx.field(default=7, converter=plain)
-    centre: Any = eqx.field(default=None, converter=_by_name)
+    centre: Any = eqx.field(default=None, converter=by_name)
     of: str = "automatic"
     follow: bool = False
 
@@ -78,7 +78,7 @@ class Chebyshev(Approximation):
     """
 
     order: int | None = eqx.field(default=None, converter=plain)
-    box: Any = eqx.field(default=None, converter=_by_name)
+    box: Any = eqx.field(default=None, converter=by_name)
     of: str = "automatic"
     follow: str = "automatic"
 

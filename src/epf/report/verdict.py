@@ -121,7 +121,11 @@ def _particles(result: Any) -> list[Finding]:
         found.append(
             Finding(1, "Liu and West's artificial noise biases the spread of the parameters: compare with epf.EPF.")
         )
-    if method == "Kalman" and result.settings.get("form") == "extended":
+    if method == "OnlineEM":
+        found.append(
+            Finding(0, "OnlineEM gives a point: its sd of 0 says nothing of how well the parameters are known.")
+        )
+    if method == "Kalman" and result.settings.get("form") in ("extended", "unscented"):
         found.append(
             Finding(1, "The model was linearised, and how far that is right is not measured: compare with epf.EPF.")
         )

@@ -1,0 +1,81 @@
+"""Particle learning against exact posteriors; its two stages together estimate the evidence without bias."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import epf
+from epf.gibbs.conjugate import Conjugate
+from epf.gibbs.log_polynomial import LogPolynomial
+from models import AR, VectorAR, exact_coefficient, run
+from scoring import rms, scores
+
+COEFFICIENT = epf.fix(AR(), {"v": 0.5})
+_, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
+
+
+@pytest.mark.parametrize(
+    "proposal", [epf.Bootstrap(), pytest.param(epf.Automatic(), marks=pytest.mark.slow)], ids=["centre", "predictive"]
+)
+def test_evidence_is_unbiased(proposal):
+    """Under Bootstrap the first stage looks at the transition's centre, which is wrong, and the second makes up for it."""
+    ys = Y[:8]
+    method = epf.ParticleLearning(64, proposal)
+
+    def one(seed):
+        infos = run(method, COEFFICIENT, seed, ys)[1][0]
+        return jnp.sum(infos.log_evidence), jnp.mean(infos.resampled)
+
+    estimates, resampled = jax.jit(jax.vmap(one))(jnp.arange(1500))
+    ratios = np.exp(np.asarray(estimates, np.float64) - exact_coefficient(ys)[2])
+    z = (ratios.mean() - 1.0) / (ratios.std() / np.sqrt(len(ratios)))
+    assert abs(z) < 4.0, (ratios.mean(), z)
+    assert np.mean(resampled) > 0.1  # otherwise the first stage was not put to the test
+
+
+def test_after_an_exact_first_stage_all_particles_weigh_the_same():
+    """Resampled by the predictive at every step, nothing is left to weigh."""
+    method = epf.ParticleLearning(200, resampling=epf.Systematic(1.0))
+    infos = jax.jit(lambda: run(method, COEFFICIENT, 0, Y[:20])[1][0])()
+    np.testing.assert_allclose(infos.ess, 200.0, rtol=1e-4)
+
+
+def test_statistics_are_chosen_by_the_model():
+    chosen = [
+        (epf.ParticleLearning(10).gibbs(model, u), kind)
+        for model, u, kind in (
+            (AR(), None, Conjugate),
+            (VectorAR(), jnp.zeros(1), Conjugate),
+            (epf.zoo.Sin(), None, LogPolynomial),
+            (epf.zoo.Sin(theta=0.7, sigma=dist.LogNormal(0.0, 0.5)), None, LogPolynomial),
+        )
+    ]
+    assert all(isinstance(gibbs, kind) for gibbs, kind in chosen)
+    assert isinstance(epf.ParticleLearning(10, statistics="polynomial").gibbs(COEFFICIENT, None), LogPolynomial)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statistics", ["conjugate", "polynomial"])
+def test_a_coefficient_is_learned_as_the_exact_posterior_says(statistics):
+    mean, sd, _ = exact_coefficient(Y)
+    seeds, method = 20, epf.ParticleLearning(1000, statistics=statistics)
+
+    def one(seed):
+        return jax.tree.map(lambda leaf: leaf[-1, 0], run(method, COEFFICIENT, seed, Y)[1][1])
+
+    means, sds = (np.asarray(part) for part in jax.jit(jax.vmap(one))(jnp.arange(seeds)))
+    z, r = (means - mean) / sd, sds / sd
+    print(f"\nAR, {statistics}: z {z.mean():.3f} +- {z.std():.3f}, r {r.mean():.3f} +- {r.std():.3f}")
+    assert z.std() < 0.2
+    assert abs(z.mean()) < 4.0 * z.std() / np.sqrt(seeds) + 0.01
+    assert abs(r.mean() - 1.0) < 4.0 * r.std() / np.sqrt(seeds) + 0.01
+
+
+@pytest.mark.slow
+def test_sin():
+    z, r = scores(epf.ParticleLearning(1000, refresh=10), "sin", 1, 1000, 3)
+    print(f"\nSIN: rms z {rms(z).ravel().round(3)}, r {r.mean(0).ravel().round(3)}")
+    assert np.all(rms(z) <= 0.1), z
+    assert np.all(np.abs(r.mean(axis=0) - 1.0) <= 0.05), r
