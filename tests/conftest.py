@@ -42,7 +42,8 @@ def pytest_collection_modifyitems(items):
                 "moments_of_a_covariance",
             ),
         }
-        if room in ("polynomial", "offline") or any(word in item.name for word in heavy.get(room, ())):
+        quick = item.path.name == "test_runs.py"
+        if (room in ("polynomial", "offline") and not quick) or any(word in item.name for word in heavy.get(room, ())):
             item.add_marker(pytest.mark.slow)
 
 

@@ -128,8 +128,8 @@ def compare(
 
     `methods` is a dictionary of methods by the names to show, or a list of methods or of their names ("sir", "pmmh").
     `exact` is "auto" (the Kalman filter where it is exact, else epf.PointMass for a one-dimensional state and at most two
-    parameters, else none), None, or a result to take for exact. A method that cannot serve the model is left out, and
-    says why in `refused`. Ctrl-C ends the comparison with what there is.
+    parameters, else none), None, or what to take for exact: a result, or a Dataset as `epf.score` takes. A method that
+    cannot serve the model is left out, and says why in `refused`. Ctrl-C ends the comparison with what there is.
     """
     chosen = _by_name(methods)
     us = check_inputs(inputs, len(y))
@@ -203,14 +203,31 @@ def _exact(model: StateSpaceModel, ys: np.ndarray, inputs: Any, exact: Any) -> E
         return None
     if isinstance(exact, Result | Chains):
         return Exact(exact.settings["method"], Numbers.of(exact), evidence(exact))
+    if hasattr(exact, "sel"):
+        return _at_the_end(exact, len(ys))
     if exact != "auto":
-        raise SettingError(f"compare(exact={exact!r}): it must be 'auto', None, or a result to take for exact.")
+        raise SettingError(
+            f"compare(exact={exact!r}): it must be 'auto', None, or a result or Dataset to take for exact."
+        )
     for attempt in (_by_kalman, _by_point_mass):
         try:
             return attempt(model, ys, inputs)
         except UnsupportedModelError:
             continue
     return None
+
+
+def _at_the_end(exact: Any, t: int) -> Exact:
+    """From a Dataset over time and parameter, such as a history or a file of references."""
+    try:
+        mean, sd = (np.asarray(exact[key].sel(time=t), float) for key in ("mean", "sd"))
+        log_evidence = float(exact["log_evidence"].sel(time=t)) if "log_evidence" in exact else float("nan")
+    except KeyError:
+        raise SettingError(
+            f"compare(exact=...) has no mean and sd at time {t}, the end of the series: give one that reaches it."
+        ) from None
+    unknown = np.full_like(mean, np.nan)
+    return Exact("your reference", Numbers(mean, sd, unknown, unknown), log_evidence)
 
 
 def _by_kalman(model: StateSpaceModel, ys: np.ndarray, inputs: Any) -> Exact:
@@ -224,4 +241,4 @@ def _by_point_mass(model: StateSpaceModel, ys: np.ndarray, inputs: Any) -> Exact
     method = PointMass().refined(model, ys, inputs=inputs)
     us = check_inputs(inputs, len(ys))
     posterior, info = run(method, model, jnp.asarray(ys), us)
-    return Exact("PointMass", Numbers.of(posterior), float(np.sum(info.log_evidence, dtype=np.float64)))
+    return Exact("PointMass", Numbers.of(posterior), float(np.sum(np.asarray(info.log_evidence), dtype=np.float64)))

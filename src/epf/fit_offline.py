@@ -36,7 +36,8 @@ def fit_offline(
     began = time.perf_counter()
     if isinstance(method, MarkovChains):
         return _fit_chains(model, ys, us, method, seed, levels, progress, _same_run(after, model, method, seed), began)
-    return _fit_sequential(model, ys, us, method, seed, levels, progress, _earlier(after, model, method, seed), began)
+    before = _earlier(after, model, method, seed, levels)
+    return _fit_sequential(model, ys, us, method, seed, levels, progress, before, began)
 
 
 def _fit_chains(
@@ -67,7 +68,9 @@ def _fit_chains(
             f"The result has {done} iterations already, and {type(method).__name__}(draws={method.draws}, "
             f"warmup={method.warmup}) asks for {total}: ask for more draws."
         )
-    ran = run(settled, model, root, state, done, total, rows, us, levels, progress)
+    # How many draws are wanted is nothing to an iteration, which is then compiled once for all numbers.
+    engine = eqx.tree_at(lambda m: m.draws, settled, 2)
+    ran = run(engine, model, root, state, done, total, rows, us, levels, progress)
     kept = ran.kept
     if after is not None:
         kept = jax.tree.map(lambda before, now: np.concatenate([before, now]), after.record, kept)
@@ -177,12 +180,13 @@ def _same_run(after: object, model: StateSpaceModel, method: MarkovChains, seed:
     return after
 
 
-def _earlier(after: object, model: StateSpaceModel, method: Offline, seed: int) -> Result | None:
+def _earlier(after: object, model: StateSpaceModel, method: Offline, seed: int, levels: Array) -> Result | None:
     if after is None:
         return None
     if not isinstance(after, Result):
         raise SettingError(f"fit(after=...) is {kind(after)}: give the Result of an earlier epf.fit.")
-    if not (eqx.tree_equal((after.model, after.method), (model, method)) and after.seed == seed):
+    same = eqx.tree_equal((after.model, after.method), (model, method)) and after.seed == seed
+    if not same or after.levels != tuple(levels.tolist()):
         raise SettingError(
             "fit(after=result) needs the model, method, seed and levels that made the result: pass the same ones."
         )

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import epf
 from epf.cli import stream as command
 from epf.cli.app import app
-from epf.cli.methods import NAMES, make_method
+from epf.cli.methods import NAMES, make_method, make_methods
 from epf.cli.models import find_model, split
 from epf.cli.rows import Columns
 from epf.errors import EPFError
@@ -63,6 +63,26 @@ def test_fit_tells_what_python_would(data, tmp_path):
     table = run("fit", "sin", data, *SIR, "--seed", 4).stdout
     assert f"{result.mean['theta']:.4g}" in table
     assert run("fit", "sin", data, *SIR, "--quiet").stdout == ""
+
+
+def test_compare_sets_methods_side_by_side(data, tmp_path):
+    options = ["--methods", "sir:20,storvik", "--seed", 4]
+    out = run("compare", "sin", data, *options, "--exact", "none", "--json", "--plot", tmp_path / "p.png")
+    answer = json.loads(out.stdout)
+    y = np.loadtxt(data, delimiter=",", skiprows=1)[:, 1]
+    result = epf.fit(epf.zoo.Sin(), y, epf.SIR(20), seed=4)
+    assert list(answer["methods"]) == ["sir:20"]
+    row = answer["methods"]["sir:20"]
+    assert row["parameters"]["theta"]["mean"] == pytest.approx(result.mean["theta"])
+    assert row["parameters"]["theta"]["z"] is None
+    assert row["log_evidence"] == pytest.approx(result.log_evidence)
+    assert row["seconds"] > 0.0
+    assert "not linear in theta" in answer["refused"]["storvik"]
+    assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
+    table = run("compare", "sin", data, *options, "--exact", "none").stdout
+    assert f"{result.mean['theta']:.4g}" in table
+    assert "storvik: Storvik cannot learn from transition()" in table
+    assert "choose auto or none" in run("compare", "sin", data, *options, "--exact", "yes", code=2).stderr
 
 
 def test_bad_rows_stop_or_are_left_out(data, tmp_path):
@@ -172,15 +192,21 @@ def test_models_by_name_and_from_files(tmp_path):
 
 def test_methods_by_name():
     assert [type(make_method(name, None, None)).__name__ for name in NAMES] == [
-        "EPF", "MarginalEPF", "Storvik", "SIR", "LiuWest", "Kalman", "Kalman",
+        "EPF", "MarginalEPF", "Storvik", "SIR", "LiuWest", "Kalman", "Kalman", "PMMH", "ParticleGibbs", "SMC2", "PointMass",
     ]  # fmt: skip
     assert make_method(None, 200, 7).approximation.order == 7
+    several = make_methods("sir:20, kalman,Liu_West", 30)
+    assert list(several) == ["sir:20", "kalman", "Liu_West"]
+    assert [getattr(method, "particles", None) for method in several.values()] == [20, None, 30]
+    for text in ("sir:many", "sir,,epf", "nothing"):
+        with pytest.raises(EPFError):
+            make_methods(text, None)
     for arguments in (("none", None, None), ("sir", 10, 3), ("kalman", 10, None)):
         with pytest.raises(EPFError):
             make_method(*arguments)
 
 
-@pytest.mark.parametrize("name", ["fit", "simulate", "stream"])
+@pytest.mark.parametrize("name", ["fit", "compare", "simulate", "stream"])
 def test_help_shows_examples(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert f"epf {name}" in run(name, "--help").output
