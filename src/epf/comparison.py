@@ -8,7 +8,7 @@ import numpy as np
 
 from epf.chains import Chains
 from epf.check import check_inputs, check_model, check_observations
-from epf.errors import EPFWarning, NumericalError, SettingError, UnsupportedModelError, kind
+from epf.errors import EPFError, EPFWarning, SettingError, UnsupportedModelError, kind
 from epf.filters.base import Filter
 from epf.filters.kalman import Kalman
 from epf.fit import check_method, fit
@@ -21,7 +21,7 @@ from epf.report.tables import flat
 from epf.result import Result
 
 _LEVELS = (0.05, 0.95)
-_SHORT = 2e-3  # seconds: less is the clock's noise, and says nothing of how a cost grows
+_SHORT = 0.02  # seconds: less is the clock's noise, and says nothing of how a cost grows
 _AGAIN = "T a draw"
 
 
@@ -142,7 +142,7 @@ def compare(
         for name, method in chosen.items():
             try:
                 results[name] = fit(model, ys, method, seed=seed, inputs=inputs, progress=progress)
-            except (NumericalError, SettingError, UnsupportedModelError) as error:
+            except EPFError as error:  # model and data have been looked over: it is this method that cannot
                 refused[name] = str(error)
             if name in results and results[name].interrupted:
                 break

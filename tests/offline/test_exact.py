@@ -226,8 +226,9 @@ class Stable(AR):
 
 def test_pmmh_passes_simulation_based_calibration():
     """Ranks of the true theta among draws given data simulated with it are uniform (Talts et al. 2018)."""
-    model, steps, data, warmup, kept, thin = Stable(), 15, 256, 300, 31, 30
-    method = epf.PMMH(2, chains=1, warmup=warmup, particles=20, proposal=Bootstrap())
+    # Chains that are short for their autocorrelation have too many extreme ranks; draws 60 apart are nearly independent.
+    model, steps, data, warmup, kept, thin = Stable(), 10, 256, 300, 31, 60
+    method = epf.PMMH(2, chains=1, warmup=warmup, particles=10)
 
     def one(key):
         k_data, k_run = jax.random.split(key)
