@@ -91,6 +91,7 @@ def fit(
 
         method.check(model, None if us is None else us[0])
         return fit_offline(model, ys, us, method, seed, kept, progress, after)
+    check_room(method, steps + (after.t if isinstance(after, Result) else 0))
     if after is not None:
         after = _check_after(after, model, method, seed, kept)
         root, state, t = root_key(seed), after.state, after.t
@@ -98,7 +99,6 @@ def fit(
         root, t = root_key(seed), 0
         method.check(model, None if us is None else us[0])
         state = start(method, model, root, None if us is None else us[0])
-    check_room(method, t + steps)
 
     kept_rows = _kept_rows(method, after, ys, us)
     past = None if kept_rows is None else Past(_roomy(kept_rows[0]), _roomy_or_none(kept_rows[1]), jnp.asarray(0))

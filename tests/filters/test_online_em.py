@@ -44,7 +44,7 @@ def test_only_parents_with_the_same_lags_are_drawn():
 
 
 def smoothed(a, y):
-    """E[sum x_t-1 x_t] / E[sum x_t-1^2] given all of y, by the textbook's smoother with its lag-one covariance."""
+    """E[sum x_t-1 x_t] and E[sum x_t-1^2] given all of y, by the textbook's smoother with its lag-one covariance."""
     T, Q, R = len(y), 0.5, 0.25
     m, P, predicted = np.zeros(T + 1), np.ones(T + 1), np.zeros(T + 1)
     for t in range(1, T + 1):
@@ -60,17 +60,23 @@ def smoothed(a, y):
         V[t - 1] = P[t - 1] + J**2 * (V[t] - predicted[t])
         cross += J * V[t] + s[t] * s[t - 1]
         square += V[t - 1] + s[t - 1] ** 2
-    return cross / square
+    return cross, square
 
 
-def test_one_step_of_em_is_that_of_the_exact_smoother():
-    """While the estimate stays, tau is a plain average along smoothed paths; its maximum is a ratio of smoothed moments."""
+@pytest.mark.parametrize("prior", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_one_step_of_em_is_that_of_the_exact_smoother(prior):
+    """While the estimate stays, tau is a plain average along smoothed paths; its maximum is a ratio of smoothed moments.
+
+    The prior N(0, 1) of the coefficient adds 1 to its precision; the noise's variance is 0.5.
+    """
     start, T = 0.5, len(Y)
-    method = epf.OnlineEM(100, burn_in=T, start={"a": start})
+    method = epf.OnlineEM(100, burn_in=T, start={"a": start}, prior=prior)
     seeds = 40
     found = jax.jit(jax.vmap(lambda seed: run(method, COEFFICIENT, seed, Y)[0].common.z[0]))(jnp.arange(seeds))
     found = np.asarray(found, float)
-    assert found.mean() == pytest.approx(smoothed(start, Y), abs=4.0 * found.std() / np.sqrt(seeds) + 1e-3)
+    cross, square = smoothed(start, Y)
+    exact = cross / 0.5 / (square / 0.5 + prior)
+    assert found.mean() == pytest.approx(exact, abs=4.0 * found.std() / np.sqrt(seeds) + 1e-3)
     assert found.std() < 0.05
 
 
@@ -148,6 +154,7 @@ def test_it_reaches_the_maximum_of_the_likelihood(name):
     assert np.all(np.abs(z) <= 0.5), z
 
 
+@pytest.mark.slow
 def test_the_answer_is_a_point():
     result = epf.fit(COEFFICIENT, Y, epf.OnlineEM(30, burn_in=10))
     estimate = result.mean["a"]

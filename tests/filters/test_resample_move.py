@@ -31,16 +31,20 @@ def given_path(model, values, steps, particles, room=64, inputs=None):
 
 def test_the_likelihood_is_that_of_the_path_and_of_no_more():
     """Against the same sum, step by step; the rows after the last step, and a missing observation, say nothing."""
-    inputs = np.sin(np.arange(40, dtype=np.float32))[:, None]
+    inputs = np.sin(np.arange(36, dtype=np.float32))[:, None]
     values = {"a": [0.9, 0.5], "gain": 0.7}
-    path, seen, x, y = given_path(VectorAR(), values, 40, 1, inputs=inputs)
-    found = log_likelihood(VectorAR(), jnp.array([[0.9], [0.5], [0.7]]), path, seen)[0]
+    path, seen, x, y = given_path(VectorAR(), values, 36, 1, inputs=inputs)
+    found = jax.jit(lambda *args: log_likelihood(VectorAR(), *args))(jnp.array([[0.9], [0.5], [0.7]]), path, seen)[0]
     model, p = VectorAR(), epf.model.parameters(VectorAR()).named(jnp.array([0.9, 0.5, 0.7]))
     states = np.concatenate([np.zeros((1, 2), np.float32), x])
+
+    @jax.jit
+    def one(before, after, row, u):
+        seen = model.observation(p, after, u).log_prob(row)
+        return model.transition(p, before, u).log_prob(after) + jnp.where(jnp.any(jnp.isnan(row)), 0.0, seen)
+
     total = float(model.initial(p).log_prob(states[0]))
-    for before, after, row, u in zip(states, x, y, inputs, strict=False):
-        total += float(model.transition(p, before, u).log_prob(after))
-        total += 0.0 if np.isnan(row).any() else float(model.observation(p, after, u).log_prob(row))
+    total += sum(float(one(*at)) for at in zip(states, x, y, inputs, strict=False))
     assert found == pytest.approx(total, rel=1e-5)
 
 
@@ -54,7 +58,10 @@ def test_moves_leave_the_gibbs_density_as_it_is():
     theta = jnp.asarray(mean + sd * np.random.default_rng(1).standard_normal((1, particles)), jnp.float32)
     method = epf.ResampleMove(particles, moves=5)
     uniform = jnp.full(particles, -jnp.log(1.0 * particles))
-    moved = method._moved(step_key(root_key(0), 1), COEFFICIENT, seen, theta, path, uniform)
+    move = jax.jit(
+        lambda seen, theta, path: method._moved(step_key(root_key(0), 1), COEFFICIENT, seen, theta, path, uniform)
+    )
+    moved = move(seen, theta, path)
     z = (np.asarray(moved[0], float) - mean) / sd
     assert np.mean(z) == pytest.approx(0.0, abs=4.0 / np.sqrt(particles))
     assert np.var(z) == pytest.approx(1.0, abs=4.0 * np.sqrt(2.0 / particles))
@@ -67,8 +74,7 @@ def test_a_series_longer_than_the_paths_is_refused_before_it_begins():
     with pytest.raises(SettingError, match=r"capacity=5.*6 observations.*capacity=6"):
         epf.fit(COEFFICIENT, y, method)
     stream = epf.Stream(COEFFICIENT, method)
-    for row in y[:5]:
-        stream.update(row)
+    stream.t = 5
     with pytest.raises(SettingError, match=r"capacity=5.*6 observations"):
         stream.update(y[5])
     assert stream.t == 5

@@ -36,7 +36,6 @@ from epf.posterior import PointPosterior
 from epf.smc.backward import backward_draws
 
 _NEWTON = 2  # steps of the M-step at each time; it starts where the last one ended
-_SETTLED = 20  # times the burn-in: when averaging begins, so that the way from the start is not in it
 _PRIOR_DRAWS = 513
 _LOOKS = 4  # times the burn-in: when the box is looked at first, and then whenever the time has doubled
 _ERRORS, _MOVES = 15.0, 4.0  # standard errors, and moves, that the box goes to each side
@@ -80,7 +79,7 @@ class OnlineEM(ParticleFilter):
     approximation: Chebyshev = eqx.field(default=Chebyshev(follow="shared"), converter=plain)
     exponent: float = eqx.field(default=0.8, converter=plain)
     burn_in: int = eqx.field(default=50, converter=plain)
-    averaging: float | None = eqx.field(default=0.25, converter=plain)
+    averaging: float | None = eqx.field(default=0.75, converter=plain)
     draws: int = eqx.field(default=2, converter=plain)
     start: Any = eqx.field(default=None, converter=by_name)
     prior: bool = False
@@ -193,10 +192,10 @@ class OnlineEM(ParticleFilter):
         """Where Q is largest after step t, and where its average is."""
         if self.prior:
             prior = collocation.expand(common.gibbs.coordinates(model).log_prior, common.box)
-            Q = Q + prior.at[0].set(0.0) / t
+            Q = Q + prior.at[0].set(0.0) / (t + 1.0)  # as one more term of a sum of t + 1
         average, mean = Q, None
         if self.averaging is not None:
-            rate = jnp.where(t <= _SETTLED * self.burn_in, 1.0, (self.averaging + 1.0) / (t + self.averaging))
+            rate = jnp.where(t <= self.burn_in, 1.0, (self.averaging + 1.0) / (t + self.averaging))
             average = common.Q + rate * (Q - common.Q)
             mean = _top(common.box, average, common.mean)
         z = _top(common.box, Q, common.z)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.check import is_number, is_whole, plain
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters.particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
+from epf.keys import root_key
 from epf.laws import log_prob, log_prob_observed
 from epf.matrices import semidefinite_root
 from epf.model import StateSpaceModel, initial_law, observation_law, parameters, shapes, transition_law
@@ -155,7 +156,7 @@ class ResampleMove(ParticleFilter):
         return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        path = jax.eval_shape(lambda key: self.init(key, model, u), jax.random.key(0)).statistic
+        path = jax.eval_shape(lambda key: self.init(key, model, u), root_key(0)).statistic
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(path))
         when = (
             "each" if self.rate is None else f"each before t = {self.rate:g}, then with probability {self.rate:g} / t"
