@@ -32,7 +32,7 @@ from epf.smc.proposals.base import Proposal
 from epf.smc.resampling import Resampling, Systematic
 
 _NODES = {1: 11, 2: 13, 3: 7}
-_SCATTERED = 128
+_SCATTERED = 8  # nodes for each parameter squared: some ten for every coefficient of a quadratic
 _LEAST = 5
 
 
@@ -127,7 +127,7 @@ class MarginalEPF(Filter):
                 f"MarginalEPF needs renoding='replay' and discount=1 for more than three parameters, and there are {p}: use "
                 "these, or epf.EPF."
             )
-        return ScatteredNodes(self.nodes or _SCATTERED, filters, self.catch_up)
+        return ScatteredNodes(self.nodes or _SCATTERED * p * p, filters, self.catch_up)
 
     def check(self, model: StateSpaceModel, u: Array | None) -> None:
         self.scheme(model)
