@@ -82,3 +82,13 @@ def test_fixing_every_parameter_gives_the_ordinary_particle_filter():
     assert result.history.sizes["parameter"] == 0
     # sigma_obs = 0.1 against a state noise of 1: the filtered state is the observation, to two thirds of 0.1.
     np.testing.assert_allclose(result.history["state_mean"], y, atol=0.1)
+
+
+def test_ancestors_are_those_that_live_on():
+    """All where nothing was resampled; elsewhere as many as have offspring, about N w of each."""
+    info = run(epf.SIR(500, epf.Bootstrap()), MODEL, 0, GAPPY)[1][0]
+    resampled = np.asarray(info.resampled)
+    assert 0 < resampled.sum() < len(resampled)
+    assert np.all(np.asarray(info.ancestors)[~resampled] == 500)
+    fewer = np.asarray(info.ancestors)[resampled]
+    assert np.all((fewer > 20) & (fewer < 450))

@@ -76,9 +76,10 @@ def test_pairs_states_and_forecasts(result):
 
 
 def test_the_verdict_says_what_is_wrong(result):
-    ess, residual = result.plot_diagnostics()
+    ess, ancestors, evidence = result.plot_diagnostics()
     np.testing.assert_array_equal(ess.get_lines()[0].get_ydata(), result.record.info.ess)
-    assert residual.get_ylabel() == "log-evidence of a step"
+    np.testing.assert_array_equal(ancestors.get_lines()[0].get_ydata(), result.history["ancestors"])
+    assert evidence.get_ylabel() == "log-evidence of a step"
     assert judge(result).word == "doubtful"
     assert "values of the parameters left" in str(result.verdict)  # SIR loses its parameters
     better = changed(result, lambda r: r.info.collapsed, np.arange(30) == 7)
@@ -89,7 +90,7 @@ def test_the_verdict_says_what_is_wrong(result):
     assert any(level == 2 and "nats off" in sentence for level, sentence in judge(rough).findings)
     smooth = changed(result, lambda r: r.info.residual, np.full(30, 0.001, np.float32))
     assert any(level == 0 and "nats off" in sentence for level, sentence in judge(smooth).findings)
-    assert len(smooth.plot_diagnostics()) == 3
+    assert len(smooth.plot_diagnostics()) == 4
 
     known = epf.zoo.LinearGaussian.rotation(2, 1)
     _, y = epf.simulate(known, {}, steps=20, seed=1)

@@ -29,6 +29,8 @@ class Info(eqx.Module):
     """How far, in nats, this step's approximation is from what it stands for; NaN where nothing is approximated."""
     edge: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(False))
     """The posterior presses against an edge of the region that is looked at, beyond which it is cut off."""
+    ancestors: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(jnp.nan))
+    """How many of the last particles live on in this step's, all if none was resampled; NaN without particles."""
 
 
 class Past(eqx.Module):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.check import is_whole, plain
 from epf.errors import SettingError
@@ -57,6 +57,8 @@ class Chosen(NamedTuple):
     resampled: Array
     log_evidence: Array
     """What the choice has already taken in of p(y_t | y_1:t-1); 0 unless it looks ahead."""
+    ancestors: Array
+    """How many of the particles before are among them."""
 
 
 class Piece(NamedTuple):
@@ -185,13 +187,19 @@ class ParticleFilter(Filter):
         u: Array | None,
     ) -> Chosen:
         """The particles to go on from: resampled if it is time, then with parameters moved."""
-        (x, theta, statistic), log_weights, resampled = self.resampling.apply(
-            key, (state.x, state.theta, state.statistic), state.log_weights, state.weights, state.ess
+        (x, theta, statistic, numbers), log_weights, resampled = self.resampling.apply(
+            key, (state.x, state.theta, state.statistic, self.numbers), state.log_weights, state.weights, state.ess
         )
         learned = self.learn(k_learn, model, state.common, theta, statistic, log_weights, resampled)
         known = finite(learned)
         theta = jnp.where(known, learned, theta)
-        return Chosen(x, theta, statistic, log_weights, known, resampled, jnp.zeros_like(log_weights[0]))
+        alive = distinct(numbers)
+        return Chosen(x, theta, statistic, log_weights, known, resampled, jnp.zeros_like(log_weights[0]), alive)
+
+    @property
+    def numbers(self) -> Int[Array, " particles"]:
+        """A number for each particle, by which its descendants are known."""
+        return jnp.arange(self.particles)
 
     def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Cloud:
         k_theta, k_x = jax.random.split(key)
@@ -240,6 +248,7 @@ class ParticleFilter(Filter):
             weighed.invalid,
             jnp.all(lost),
             residual,
+            ancestors=chosen.ancestors,
         )
         return Cloud(x, theta, statistic, common, weighed.log_weights, weighed.weights, weighed.ess), info
 
@@ -252,6 +261,11 @@ class ParticleFilter(Filter):
             "proposal": proposal.describe(),
             "resampling": f"{type(self.resampling).__name__.lower()}, {how}",
         }
+
+
+def distinct(numbers: Int[Array, " particles"]) -> Float[Array, ""]:
+    """How many different numbers there are in a list that does not fall."""
+    return 1.0 + jnp.sum(numbers[1:] != numbers[:-1])
 
 
 def finite(values: Float[Array, "*shape particles"]) -> Bool[Array, " particles"]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.check import plain
-from epf.filters.particle import Chosen, Cloud, finite, over_particles, propose
+from epf.filters.particle import Chosen, Cloud, distinct, finite, over_particles, propose
 from epf.filters.polynomial_learner import PolynomialLearner
 from epf.gibbs.automatic import check_conjugate, check_statistics, choose_gibbs
 from epf.gibbs.base import Gibbs
@@ -73,16 +73,17 @@ class ParticleLearning(PolynomialLearner):
         tilt = jnp.logaddexp(jnp.log1p(-share) + ahead - weighed.log_evidence, jnp.log(share))
         tilt = jnp.where(weighed.collapsed, 0.0, tilt)
         weights = jnp.exp(state.log_weights + tilt)
-        (x, theta, statistic, known, tilt), log_weights, resampled = self.resampling.apply(
+        (x, theta, statistic, known, tilt, numbers), log_weights, resampled = self.resampling.apply(
             key,
-            (state.x, theta, state.statistic, known, tilt),
+            (state.x, theta, state.statistic, known, tilt, self.numbers),
             state.log_weights,
             weights / jnp.sum(weights),
             weighed.ess,
         )
         log_weights = jnp.where(resampled, log_weights - tilt, log_weights)
         total = jax.nn.logsumexp(log_weights)
-        return Chosen(x, theta, statistic, log_weights - total, known, resampled, jnp.asarray(total))
+        alive = distinct(numbers)
+        return Chosen(x, theta, statistic, log_weights - total, known, resampled, jnp.asarray(total), alive)
 
     def _proposal(self, model: StateSpaceModel, u: Array | None) -> Proposal:
         return choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal

@@ -11,6 +11,7 @@ decide.
 """
 
 from functools import lru_cache
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -208,7 +209,7 @@ def _flattened(log_weights: Float[Array, " nodes"], least: float) -> Float[Array
     log_weights = jnp.where(log_weights > -jnp.inf, log_weights, -1e30)
     log_weights = jnp.maximum(log_weights - jnp.max(log_weights), -1e30)
 
-    def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Any, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bracket
         middle = 0.5 * (low + high)
         enough = _effective(jax.nn.softmax(middle * log_weights)) >= least

@@ -26,8 +26,9 @@ def history(record: Record, t: int, levels: tuple[float, ...], labels: tuple[str
         "invalid": (("time",), record.info.invalid),
         "edge": (("time",), record.info.edge),
     }
-    if not np.isnan(record.info.residual).all():
-        data["residual"] = (("time",), record.info.residual)
+    for name in ("residual", "ancestors"):
+        if not np.isnan(getattr(record.info, name)).all():
+            data[name] = (("time",), getattr(record.info, name))
     coordinates = {
         "time": np.arange(t - steps + 1, t + 1),
         "parameter": np.asarray(labels, dtype=str),

@@ -184,7 +184,11 @@ def _diagnostics(result: Any) -> list[Any]:
     adds_up = (
         result.settings.get("method") != "MarginalEPF" if result.method is None else result.method.residuals_add_up
     )
-    series = [("effective particles", record.info.ess), ("log-evidence of a step", record.info.log_evidence)]
+    series = [
+        ("effective particles", record.info.ess),
+        ("unique ancestors", record.info.ancestors),
+        ("log-evidence of a step", record.info.log_evidence),
+    ]
     if not np.isnan(record.info.residual).all():
         series.append(("nats off", doubt(record, adds_up)))
     for label, values in series:

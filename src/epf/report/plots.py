@@ -238,7 +238,7 @@ def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = Non
 
 
 def plot_diagnostics(result: Any, ax: Any = None) -> Any:
-    """Effective particles, the log-evidence of each step and, where there is one, how far the approximation may be off.
+    """Effective particles, how many had offspring, the log-evidence of each step, and how far an approximation may be off.
 
     Steps whose observation was set aside are marked; the title is the verdict on the run.
     """
@@ -249,6 +249,8 @@ def plot_diagnostics(result: Any, ax: Any = None) -> Any:
     series: list[tuple[str, np.ndarray]] = []
     if not np.isnan(result.record.info.ess).all():
         series.append(("effective particles", np.asarray(result.record.info.ess)))
+    if not np.isnan(result.record.info.ancestors).all():
+        series.append(("unique ancestors", np.asarray(result.record.info.ancestors)))
     series.append(("log-evidence of a step", np.asarray(result.record.info.log_evidence)))
     if not np.isnan(result.record.info.residual).all():
         series.append(("nats off", doubt(result.record, adds_up)))
