@@ -54,7 +54,7 @@ def judge(numbers: Numbers) -> list[Finding]:
         finding(
             "KL is at most 2 epsilon (theorem 2, appendix C).",
             "KL below the bound at every order drawn",
-            f"bound / KL is {np.min(bound / kl):.2g} or more, at M = {last} {bound[-1] / kl[-1]:.1g}",
+            f"bound / KL is {np.min(bound / kl):.2g} or more, and {bound[-1] / kl[-1]:.1g} at M = {last}",
             holds=bool(np.all(kl <= bound)),
             why="KL is above the bound",
         ),

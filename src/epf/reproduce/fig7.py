@@ -149,7 +149,7 @@ def draw(numbers: Numbers) -> Any:
         left.plot([], [], color=colour, label=f"T = {T}")
     left.plot(truth["gamma"], truth["c"], "+", color=GREY, markersize=9, label="true values")
     left.set(xlabel="γ", ylabel="c", title="p(γ, c | x₀:T), 50%, 95%", xlim=(0.0, 4.0))
-    left.legend(loc="lower right")
+    left.legend(loc="lower right", frameon=True, edgecolor="none", framealpha=0.85, borderpad=0.2)
     names = {"gamma": "γ", "c": "c"}
     titles = (
         f"Liu-West, N = {numbers['liu_west']}",

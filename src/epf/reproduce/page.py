@@ -42,9 +42,7 @@ def write(target: Path, out: Path) -> None:
     text = (
         _HEAD + f"{len(summary)} claims: {', '.join(f'{number} {verdict}' for verdict, number in count.items())}.\n\n"
     )
-    text += (
-        _table(["", "claim", "verdict"], [[_link(e), _cell(f.claim), f"**{f.verdict}**"] for e, f in summary]) + "\n"
-    )
+    text += _table(["", "claim", "verdict"], [[_link(e), f.claim, f"**{f.verdict}**"] for e, f in summary]) + "\n"
     if missing:
         text += f"Not run yet: {', '.join(missing)}.\n\n"
     files.write_text(target, text + "\n".join(sections))
