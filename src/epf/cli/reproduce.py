@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from tqdm import tqdm
+
 from epf.errors import SettingError
 from epf.reproduce.experiment import CHANGED, NOT, REPRODUCED
 from epf.reproduce.run import JOBS, reproduce
@@ -14,7 +16,7 @@ def run(names: list[str], out: Path, seed: int, again: bool, page: Path | None, 
     except ImportError:
         raise SettingError('epf reproduce draws with matplotlib: pip install "epfilter[plots]".') from None
     show = False if quiet else None
-    tell = (lambda line: None) if quiet else print
+    tell = (lambda line: None) if quiet else tqdm.write  # which leaves the bar whole
     found = reproduce(names, out, seed=seed, again=again, page_at=page, jobs=jobs or JOBS, show=show, tell=tell)
     verdicts = [one.verdict for findings in found.values() for one in findings]
     tell(", ".join(f"{verdicts.count(word)} {word}" for word in (REPRODUCED, CHANGED, NOT)) + f". Files: {out}")
