@@ -24,6 +24,7 @@ from epf.filters.base import Filter
 from epf.fingerprint import describe, model_traces, rebuild
 from epf.keys import root_key
 from epf.model import StateSpaceModel, check_is_model, initial_law, observation_law, parameters
+from epf.offline.base import Sequential
 from epf.tensors import TensorFile, inspect, pack, write
 
 SCHEMA = 1
@@ -47,7 +48,7 @@ class Saved(NamedTuple):
     arrays: dict[str, np.ndarray]
 
 
-def owner(model: StateSpaceModel, method: Filter, inputs: int | None) -> dict[str, Any]:
+def owner(model: StateSpaceModel, method: Filter | Sequential, inputs: int | None) -> dict[str, Any]:
     """Whose state it is: the part of the header that stays the same while a stream runs.
 
     Before the first observation it is not known how many `inputs` there are, and the laws cannot be traced.
