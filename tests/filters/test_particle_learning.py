@@ -35,6 +35,7 @@ def test_evidence_is_unbiased(proposal):
     assert np.mean(resampled) > 0.1  # otherwise the first stage was not put to the test
 
 
+@pytest.mark.slow
 def test_after_an_exact_first_stage_all_particles_weigh_the_same():
     """Resampled by the predictive at every step, nothing is left to weigh."""
     method = epf.ParticleLearning(200, resampling=epf.Systematic(1.0))

@@ -20,11 +20,10 @@ def test_states_in_the_window_are_drawn_from_their_law():
     means, covariances, _ = kalman(0.8, 0.5, 1.0, 0.25, 0.0, 1.0, y)
     particles = 2000
     method = epf.PracticalFilter(particles, lag=6, sweeps=20)
-    _, sds = jax.jit(lambda: run(method, model, 0, y)[1][2])()
-    found = np.asarray(_)
+    found, sds = jax.jit(lambda: run(method, model, 0, y)[1][2])()
     sd = np.sqrt(covariances[:, 0, 0])
     # Chains are independent of each other: the error is that of so many draws.
-    np.testing.assert_allclose((found - means[:, 0]) / sd, 0.0, atol=4.0 / np.sqrt(particles))
+    np.testing.assert_allclose((np.asarray(found) - means[:, 0]) / sd, 0.0, atol=4.0 / np.sqrt(particles))
     np.testing.assert_allclose(np.asarray(sds) / sd, 1.0, atol=4.0 / np.sqrt(2 * particles))
 
 

@@ -7,9 +7,9 @@ applies to models without sufficient statistics. It is smoothed forward: each pa
 
 with at least two backward draws a particle, which keep its variance from growing (PaRIS: Olsson and Westerborn 2017). The
 M-step maximises Q = sum_i w_i tau_i. Averages over ancestors make Q right and say nothing of the posterior's spread: the
-answer is a point. Steps are g_t = t^-exponent, and particles move with the theta where Q is largest. The answer is where the
-average of Q over time is largest: as good as Polyak and Ruppert's average of the estimates, and without the bias that a
-curved M-step gives to that.
+answer is a point. There are two of it: one of the recent past, with steps g_t = t^-exponent, where it is largest particles
+move with; and one of the whole past, in which every observation counts about the same, whose maximum is the answer. This is
+as good as Polyak and Ruppert's average of the first's maxima, and without the bias that a curved M-step gives to that.
 """
 
 from typing import Any
@@ -69,17 +69,17 @@ class OnlineEM(ParticleFilter):
     """Maximum likelihood at a constant cost per observation, for any model with continuous parameters.
 
     Step t has size t^-`exponent`, from `burn_in` observations on, before which the estimate stays at `start` (by name;
-    by default the prior's median). `averaging` is the power of t by which Q is weighted in its average, 0 for a plain one,
-    None for no average. `draws` backward draws a particle cost particles^2 densities a step. The polynomials are
-    Chebyshev's, on the prior's box or the one that `approximation` gives, which shrinks as the estimate settles.
-    `prior=True` adds the prior to the likelihood, in its proportion.
+    by default the prior's median). `averaging` is the power of t by which observations count in the answer's Q, 0 for all
+    alike, None for the recent ones alone. `draws` backward draws a particle cost particles^2 densities a step. The
+    polynomials are Chebyshev's, on the prior's box or the one that `approximation` gives, which shrinks as the estimate
+    settles. `prior=True` adds the prior to the likelihood, in its proportion.
     """
 
     particles: int = eqx.field(default=300, converter=plain)
     approximation: Chebyshev = eqx.field(default=Chebyshev(follow="shared"), converter=plain)
     exponent: float = eqx.field(default=0.8, converter=plain)
     burn_in: int = eqx.field(default=50, converter=plain)
-    averaging: float | None = eqx.field(default=0.75, converter=plain)
+    averaging: float | None = eqx.field(default=0.5, converter=plain)
     draws: int = eqx.field(default=2, converter=plain)
     start: Any = eqx.field(default=None, converter=by_name)
     prior: bool = False
@@ -129,14 +129,15 @@ class OnlineEM(ParticleFilter):
 
     def begin(
         self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
-    ) -> tuple[Float[Array, "terms particles"], Estimate]:
+    ) -> tuple[Float[Array, "2 terms particles"], Estimate]:
         gibbs = self.gibbs(model, u)
         coordinates = gibbs.coordinates(model)
         low, high = first_box(coordinates, gibbs.approximation)
         z = jnp.clip(coordinates.point(self._start(model)), low, high)
-        tau = over_particles(lambda x: gibbs.init(model, x).coefficients.value)(x_0)
+        first = over_particles(lambda x: gibbs.init(model, x).coefficients.value)(x_0)
+        tau = jnp.stack([first, first])
         look = jnp.asarray(_LOOKS * self.burn_in)
-        return tau, Estimate(gibbs, jnp.asarray(0), z, z, jnp.zeros(tau.shape[0]), low, high, look, z)
+        return tau, Estimate(gibbs, jnp.asarray(0), z, z, jnp.zeros(tau.shape[1]), low, high, look, z)
 
     def learn(
         self,
@@ -144,7 +145,7 @@ class OnlineEM(ParticleFilter):
         model: StateSpaceModel,
         common: Estimate,
         theta: Float[Array, "p particles"],
-        statistic: Float[Array, "terms particles"],
+        statistic: Float[Array, "2 terms particles"],
         log_weights: Float[Array, " particles"],
         resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
@@ -158,7 +159,7 @@ class OnlineEM(ParticleFilter):
         chosen: Chosen,
         weights: Float[Array, " particles"],
         piece: Piece,
-    ) -> tuple[Float[Array, "terms particles"], Estimate, Float[Array, ""]]:
+    ) -> tuple[Float[Array, "2 terms particles"], Estimate, Float[Array, ""]]:
         gibbs, t = common.gibbs, common.t + 1
         parents = backward_draws(
             key,
@@ -177,35 +178,43 @@ class OnlineEM(ParticleFilter):
             return gibbs.increment(model, box, x_prev, new, x, piece.y, piece.u)
 
         # The initial law counts as one term of the sum, so the first step's is the second.
-        size = jnp.where(t <= self.burn_in, 1.0 / (t + 1.0), (t + 1.0) ** -self.exponent)
+        plain, power = 1.0 / (t + 1.0), self.averaging or 0.0
+        later = jnp.stack([(t + 1.0) ** -self.exponent, (power + 1.0) / (t + 1.0 + power)])
+        size = jnp.where(t <= self.burn_in, plain, later)[:, None, None]
         tau = jnp.zeros_like(chosen.statistic)
         for parent in parents:
             increment = over_particles(step)(piece.x_prev[..., parent], piece.new, piece.x)
-            tau += ((1.0 - size) * chosen.statistic[:, parent] + size * increment) / self.draws
-        tau = tau.at[0].set(0.0)
+            tau += ((1.0 - size) * chosen.statistic[:, :, parent] + size * increment) / self.draws
+        tau = tau.at[:, 0].set(0.0)
         tau, estimate = self._boxed(model, tau, self._estimated(model, common, tau @ weights, t))
         return tau, estimate, jnp.asarray(jnp.nan)
 
     def _estimated(
-        self, model: StateSpaceModel, common: Estimate, Q: Float[Array, " terms"], t: Int[Array, ""]
+        self, model: StateSpaceModel, common: Estimate, Q: Float[Array, "2 terms"], t: Int[Array, ""]
     ) -> Estimate:
-        """Where Q is largest after step t, and where its average is."""
+        """Where Q is largest after step t: that of the recent past, and that of all of it."""
         if self.prior:
             prior = collocation.expand(common.gibbs.coordinates(model).log_prior, common.box)
             Q = Q + prior.at[0].set(0.0) / (t + 1.0)  # as one more term of a sum of t + 1
-        average, mean = Q, None
-        if self.averaging is not None:
-            rate = jnp.where(t <= self.burn_in, 1.0, (self.averaging + 1.0) / (t + self.averaging))
-            average = common.Q + rate * (Q - common.Q)
-            mean = _top(common.box, average, common.mean)
-        z = _top(common.box, Q, common.z)
+        z = _top(common.box, Q[0], common.z)
+        mean = z if self.averaging is None else _top(common.box, Q[1], common.mean)
         begun = t >= self.burn_in
-        z, mean = jnp.where(begun, z, common.z), jnp.where(begun, z if mean is None else mean, common.mean)
-        return Estimate(common.gibbs, t, z, mean, average, common.low, common.high, common.look, common.anchor)
+        z, mean = jnp.where(begun, z, common.z), jnp.where(begun, mean, common.mean)
+        return Estimate(
+            common.gibbs,
+            t,
+            z,
+            mean,
+            Q[0 if self.averaging is None else 1],
+            common.low,
+            common.high,
+            common.look,
+            common.anchor,
+        )
 
     def _boxed(
-        self, model: StateSpaceModel, tau: Float[Array, "terms particles"], estimate: Estimate
-    ) -> tuple[Float[Array, "terms particles"], Estimate]:
+        self, model: StateSpaceModel, tau: Float[Array, "2 terms particles"], estimate: Estimate
+    ) -> tuple[Float[Array, "2 terms particles"], Estimate]:
         """The polynomials on a smaller box about a settled estimate, or on a larger one where the estimate wants out.
 
         On a smaller box the same polynomial stands, exactly. Outwards only its quadratic part is taken along: higher powers
@@ -223,13 +232,14 @@ class OnlineEM(ParticleFilter):
             inner = jnp.maximum(low, estimate.mean - reach), jnp.minimum(high, estimate.mean + reach)
             outer = jnp.maximum(low - half, first_low), jnp.minimum(high + half, first_high)
             ends = [jnp.where(out, wide, narrow) for wide, narrow in zip(outer, inner, strict=True)]
-            all_ = jnp.concatenate([tau, estimate.Q[:, None]], axis=1)
+            all_ = jnp.concatenate([tau[0], tau[1], estimate.Q[:, None]], axis=1)
             high_powers = jnp.asarray([sum(k) > 2 for k in gibbs.indices.exponents])
             all_ = jnp.where(out & high_powers[:, None], 0.0, all_)
             moved = estimate.box.move(all_, basis.Chebyshev(gibbs.indices, *ends)).at[0].set(0.0)
             look = jnp.where(due, 2 * estimate.t, estimate.look)
             mean, Q = estimate.mean, moved[:, -1]
-            return moved[:, :-1], Estimate(gibbs, estimate.t, z, mean, Q, ends[0], ends[1], look, mean)
+            both = jnp.stack([moved[:, : self.particles], moved[:, self.particles : -1]])
+            return both, Estimate(gibbs, estimate.t, z, mean, Q, ends[0], ends[1], look, mean)
 
         return jax.lax.cond(due | out, move, lambda: (tau, estimate))
 
