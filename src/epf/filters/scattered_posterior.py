@@ -69,7 +69,8 @@ class ScatteredPosterior(ParticlePosterior):
 
     parameters: Parameters
     theta: Float[Array, "p particles"]
-    x: Float[Array, "*state particles"]
+    x: Float[Array, "*state cloud"]
+    """Of one of the filters; all are in `bank`."""
     weights: Float[Array, " particles"]
     white: Float[Array, "particles p"]
     """The points of theta, and below the nodes, in units of the Gaussian that the nodes were drawn from."""
