@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items):
                 "moments_of_a_covariance",
             ),
         }
-        quick = item.path.name == "test_runs.py"
+        quick = item.path.name == "test_runs.py" and "[ParticleGibbs]" not in item.name
         if (room in ("polynomial", "offline") and not quick) or any(word in item.name for word in heavy.get(room, ())):
             item.add_marker(pytest.mark.slow)
 
