@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from make import CASES, HERE, about_data, observations
+from make import CASES, FOLDER, about_data, observations
 
 import epf
 from epf.offline.point_mass import PointMass, run
@@ -72,7 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--times", nargs="+", type=int, default=list(TIMES))
-    parser.add_argument("--out", type=Path, default=HERE, help="folder of the files")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the files")
     arguments = parser.parse_args()
     case = CASES["cauchy"]
     with jax.enable_x64(True):
