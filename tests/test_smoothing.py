@@ -78,6 +78,25 @@ def test_particles_smooth_within_their_error(y):
     assert np.max(np.abs(filtered - mean) / sd) > 0.5  # what smoothing is for
 
 
+class Uncertain(Walk):
+    """The coefficient is known to a hundredth: little enough that the states are those of the walk."""
+
+    def prior(self):
+        return {"a": dist.Normal(A, 0.01)}
+
+    def transition(self, p, x, u):
+        return dist.Normal(p.a * x, np.sqrt(Q))
+
+
+@pytest.mark.slow
+def test_the_marginal_filter_smooths(y):
+    """One seed; 5 x 1000 particles, resampled at every step, so some hundreds of ancestors stand for a state."""
+    found = epf.smooth(Uncertain(), y, epf.MarginalEPF(1000, 5), lag=LAG, progress=False)
+    mean, sd = exact(y)
+    assert np.sqrt(np.mean(((found.mean - mean) / sd) ** 2)) < 0.1
+    assert np.mean(found.sd / sd) == pytest.approx(1.0, abs=0.05)
+
+
 def test_bad_lags_get_a_sentence(y):
     for lag in (0, -1):
         with pytest.raises(SettingError, match="how many states back"):

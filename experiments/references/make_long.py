@@ -1,6 +1,6 @@
 """Reference posteriors of long Cauchy series, from few values of the coefficient: cauchy-long-{1,2,3}.json.
 
-    python experiments/references/make_long.py                  # about ten minutes a data set on one core of a Neoverse N1
+    python experiments/references/make_long.py                  # some twenty minutes a data set on one core
 
 A grid of 61 values would take an hour a pass at T = 10000. The log-likelihood is smooth in a, and over the few standard
 deviations where it matters a polynomial through 15 Chebyshev nodes is it: the coefficients fall off quickly, and the

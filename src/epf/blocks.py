@@ -92,3 +92,8 @@ def fill(rows: np.ndarray | Array, room: int) -> Array:
     padded = np.zeros((room, *rows.shape[1:]), np.asarray(rows[:0]).dtype)
     padded[: len(rows)] = rows
     return jnp.asarray(padded)
+
+
+def roomy(rows: np.ndarray, least: int = 1) -> Array:
+    """Rows with room for as many as the next power of two, `least` at least: few compilations serve all lengths."""
+    return fill(rows, max(least, 1 << max(len(rows) - 1, 1).bit_length()))

@@ -170,7 +170,7 @@ class Chains(Answer):
         self.summary().to_csv(folder / "summary.csv")
         about = {**self.settings, "seed": self.seed, "observations": self.t, "versions": versions()}
         (folder / "settings.json").write_text(json.dumps(about, indent=2) + "\n")
-        np.savez_compressed(folder / "draws.npz", **self.draws)  # type: ignore[arg-type]
+        np.savez_compressed(folder / "draws.npz", **self.draws)  # type: ignore[arg-type]  names are not numpy's own
 
     def report(self, path: str | os.PathLike[str], y: Any = None, title: str | None = None) -> None:
         """There is none: pages are made of the history of a run."""

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from epf.blocks import Record, fill, run_block, start
+from epf.blocks import Record, fill, roomy, run_block, start
 from epf.check import check_inputs, check_model, check_observations, check_seed
 from epf.doubt import DOUBT, doubt
 from epf.errors import DataError, EPFWarning, NumericalError, SettingError, kind
 from epf.filters.base import Filter, Past
 from epf.iterations import quarters
+from epf.kept import joined
 from epf.keys import root_key
 from epf.model import StateSpaceModel
 from epf.offline.base import Offline, Sequential
@@ -101,7 +102,10 @@ def fit(
         state = start(method, model, root, None if us is None else us[0])
 
     kept_rows = _kept_rows(method, after, ys, us)
-    past = None if kept_rows is None else Past(_roomy(kept_rows[0]), _roomy_or_none(kept_rows[1]), jnp.asarray(0))
+    past = None
+    if kept_rows is not None:
+        inputs_before = None if kept_rows[1] is None else roomy(kept_rows[1], _ROOM)
+        past = Past(roomy(kept_rows[0], _ROOM), inputs_before, jnp.asarray(0))
     began = time.perf_counter()
     records: list[Record] = []
     clock: list[tuple[int, float]] = []
@@ -163,21 +167,8 @@ def _kept_rows(
     """All observations and inputs from the first on, for a filter that goes through them again."""
     if not method.replays:
         return None
-    rows, inputs = np.asarray(ys), None if us is None else np.asarray(us)
-    if after is not None and after.past is not None:
-        before, inputs_before = after.past
-        rows = np.concatenate([before, rows])
-        inputs = None if inputs is None or inputs_before is None else np.concatenate([inputs_before, inputs])
-    return rows, inputs
-
-
-def _roomy(rows: np.ndarray) -> Array:
-    """Rows with room for as many as the next power of two: few compilations serve all lengths."""
-    return fill(rows, max(_ROOM, 1 << (len(rows) - 1).bit_length()))
-
-
-def _roomy_or_none(rows: np.ndarray | None) -> Array | None:
-    return None if rows is None else _roomy(rows)
+    before = None if after is None else after.past
+    return joined(before, np.asarray(ys), None if us is None else np.asarray(us))
 
 
 def failure(t: int, place: str, kept: str) -> NumericalError:

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from epf.blocks import fill, strong
+from epf.blocks import roomy, strong
 from epf.chains import Chains
 from epf.errors import EPFWarning, NumericalError, SettingError, kind
 from epf.iterations import Ran, run
+from epf.kept import joined
 from epf.keys import root_key, step_key
 from epf.model import StateSpaceModel
 from epf.offline.base import MarkovChains, Offline
@@ -101,12 +102,9 @@ def _fit_sequential(
     began: float,
 ) -> Result:
     root, inputs = root_key(seed), _plain(us)
-    past, done = (ys, inputs), 0
-    if after is not None and after.past is not None:
-        before, inputs_before = after.past
-        done = after.t
-        past = np.concatenate([before, ys]), None if inputs is None else np.concatenate([inputs_before, inputs])  # type: ignore[arg-type]
-    rows, row_inputs = _roomy(past[0]), None if past[1] is None else _roomy(past[1])
+    past = joined(None if after is None else after.past, ys, inputs)
+    done = 0 if after is None else after.t
+    rows, row_inputs = roomy(past[0]), None if past[1] is None else roomy(past[1])
     if after is None:
         settled, state = _begin(method, model, root, rows, row_inputs)
     else:
@@ -201,8 +199,3 @@ def _same(before: Any, now: Any) -> bool:
 
 def _plain(us: Array | None) -> np.ndarray | None:
     return None if us is None else np.asarray(us)
-
-
-def _roomy(rows: np.ndarray) -> Array:
-    """Room for as many rows as the next power of two: few compilations serve all lengths."""
-    return fill(rows, 1 << max(len(rows) - 1, 1).bit_length())

@@ -74,3 +74,14 @@ class Kept:
         first = max(first, 0)
         us = None if self.us is None else jnp.asarray(self.us.window(first, self._length))
         return Past(jnp.asarray(self.ys.window(first, self._length)), us, jnp.asarray(first))
+
+
+def joined(
+    before: tuple[np.ndarray, np.ndarray | None] | None, ys: np.ndarray, us: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """All observations and inputs from the first on: those kept before, if any, and those that come now."""
+    if before is None:
+        return ys, us
+    rows, inputs = before
+    together = None if us is None or inputs is None else np.concatenate([inputs, us])
+    return np.concatenate([rows, ys]), together

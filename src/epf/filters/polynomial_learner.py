@@ -14,7 +14,8 @@ from epf.filters.particle import Cloud, Piece
 from epf.gibbs import following
 from epf.gibbs.approximation import Approximation, Chebyshev, Taylor
 from epf.gibbs.base import Gibbs
-from epf.gibbs.log_polynomial import LogPolynomial, look_at
+from epf.gibbs.expansion import look_at
+from epf.gibbs.log_polynomial import LogPolynomial
 from epf.gibbs.mixture import GibbsMixture
 from epf.gibbs.shared_mixture import SharedMixture
 from epf.gibbs.trial import try_out

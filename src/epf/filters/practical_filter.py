@@ -18,12 +18,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.check import is_whole, plain
-from epf.dependence import depends_on
 from epf.draw.base import Sampler
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters.base import Filter, Info, Past
 from epf.filters.particle import Piece, finite, move_unseen, over_particles, propose, start
 from epf.filters.polynomial_learner import describe_gibbs, follow, mixture
+from epf.filters.window import Window, accepted, has_lags, moved_by_chance, start_term, states, terms
 from epf.gibbs import following
 from epf.gibbs.approximation import Approximation, Chebyshev
 from epf.gibbs.automatic import check_conjugate, check_statistics, choose_gibbs
@@ -31,27 +31,14 @@ from epf.gibbs.base import Gibbs
 from epf.gibbs.log_polynomial import LogPolynomial
 from epf.gibbs.trial import try_out
 from epf.keys import lanes
-from epf.laws import log_prob, log_prob_observed, support
-from epf.model import StateSpaceModel, advance, initial_law, observation_law, parameters, shapes, transition_law
+from epf.laws import support
+from epf.model import StateSpaceModel, advance, initial_law, parameters, shapes, transition_law
 from epf.posterior import Posterior
 from epf.smc.proposals.automatic import Automatic, choose_proposal
 from epf.smc.proposals.base import Proposal
 from epf.smc.weights import uniform, weigh
 
 _STRIDE = 2.4  # of the chains' spread, the longest step of a state; the length is drawn anew for each
-
-
-class Window(eqx.Module):
-    """The last steps of every chain, the newest in the last row: the state before them, new parts, observations, inputs."""
-
-    before: Float[Array, "*state particles"]
-    news: Float[Array, "lag *new particles"]
-    ys: Float[Array, "lag *y"]
-    us: Float[Array, "lag inputs"] | None
-
-    @property
-    def lag(self) -> int:
-        return self.news.shape[0]
 
 
 class Chains(eqx.Module):
@@ -189,28 +176,26 @@ class PracticalFilter(Filter):
         is_start = state.t <= self.lag  # nothing is frozen yet, and x_0 is moved too
         window, theta = state.window, state.theta
 
-        moved = _moved(k_start, window.before, _STRIDE)
-        gain = _start_term(model, theta, moved) - _start_term(model, theta, window.before)
-        gain += jnp.sum(_terms(model, theta, window, moved, window.news, there), axis=0)
-        gain -= jnp.sum(_terms(model, theta, window, window.before, window.news, there), axis=0)
-        before = jnp.where(_accepted(k_start, gain) & is_start, moved, window.before)
+        moved = moved_by_chance(k_start, window.before, _STRIDE)
+        gain = start_term(model, theta, moved) - start_term(model, theta, window.before)
+        gain += jnp.sum(terms(model, theta, window, moved, window.news, there), axis=0)
+        gain -= jnp.sum(terms(model, theta, window, window.before, window.news, there), axis=0)
+        before = jnp.where(accepted(k_start, gain) & is_start, moved, window.before)
 
         # Given its neighbours a state does not depend on the rest, so every second one moves at the same time; a state
         # with lags is moved alone.
-        alone = _has_lags(model, window)
+        alone = has_lags(model, window)
         groups = self.lag if alone else 2
 
         def move(i: Array, news: Array) -> Array:
             k_step, k_accept = jax.random.split(jax.random.fold_in(k_states, i))
             group = (jnp.arange(self.lag) % groups == i) & there
             shape = (self.lag, *(1 for _ in news.shape[1:]))
-            moved = jnp.where(group.reshape(shape), _moved(k_step, news, _STRIDE, lead=1), news)
-            gain = _terms(model, theta, window, before, moved, there) - _terms(
-                model, theta, window, before, news, there
-            )
+            moved = jnp.where(group.reshape(shape), moved_by_chance(k_step, news, _STRIDE, lead=1), news)
+            gain = terms(model, theta, window, before, moved, there) - terms(model, theta, window, before, news, there)
             total = jnp.sum(gain, axis=0) if alone else gain + jnp.concatenate([gain[1:], jnp.zeros_like(gain[:1])])
             total = jnp.broadcast_to(total, gain.shape)
-            take = _accepted(k_accept, total) & group[:, None]
+            take = accepted(k_accept, total) & group[:, None]
             return jnp.where(take.reshape(self.lag, *(1 for _ in news.shape[1:-1]), -1), moved, news)
 
         news = jax.lax.fori_loop(0, groups, move, window.news)
@@ -264,67 +249,11 @@ def _mended(state: Chains, sound: Bool[Array, " particles"]) -> Chains:
     return Chains(state.gibbs, state.t, state.guide, window, frozen, whole, theta, x)
 
 
-def _states(
-    model: StateSpaceModel, before: Array, news: Array, there: Bool[Array, " lag"]
-) -> tuple[Float[Array, "lag *state particles"], Float[Array, "lag *state particles"]]:
-    """The states before and after each step of the window."""
-
-    def one(x: Array, at: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-        new, is_there = at
-        after = jnp.where(is_there, over_particles(lambda x, new: advance(model, x, new))(x, new), x)
-        return after, (x, after)
-
-    return jax.lax.scan(one, before, (news, there))[1]
-
-
-def _terms(
-    model: StateSpaceModel,
-    theta: Float[Array, "p particles"],
-    window: Window,
-    before: Float[Array, "*state particles"],
-    news: Float[Array, "lag *new particles"],
-    there: Bool[Array, " lag"],
-) -> Float[Array, "lag particles"]:
-    """log p(new, y | state before, theta) of each step of the window; 0 for those that are not there yet."""
-    params = parameters(model)
-
-    def one(theta: Array, x_prev: Array, new: Array, x: Array, y: Array, u: Array | None) -> Array:
-        p = params.named(theta)
-        moved = log_prob(transition_law(model, p, x_prev, u), new)
-        return moved + log_prob_observed(observation_law(model, p, x, u), y)
-
-    x_prev, x = _states(model, before, news, there)
-    each = jax.vmap(jax.vmap(one, (-1, -1, -1, -1, None, None), -1), (None, 0, 0, 0, 0, 0))
-    values = each(theta, x_prev, news, x, window.ys, window.us)
-    return jnp.where(there[:, None], values, 0.0)
-
-
-def _start_term(model: StateSpaceModel, theta: Array, x_0: Array) -> Float[Array, " particles"]:
-    params = parameters(model)
-    return over_particles(lambda theta, x: log_prob(initial_law(model, params.named(theta)), x))(theta, x_0)
-
-
-def _moved(key: PRNGKeyArray, values: Array, stride: float, lead: int = 0) -> Array:
-    """A random walk whose longest steps are `stride` spreads of the chains, in each direction of a state."""
-    k_length, k_step = jax.random.split(key)
-    size = max(1, int(jnp.size(values[..., 0]) // (values.shape[0] if lead else 1)))
-    spread = jnp.std(values, axis=-1, keepdims=True)
-    lengths = jax.random.uniform(
-        k_length, (*values.shape[:lead], *(1 for _ in values.shape[lead:-1]), values.shape[-1])
-    )
-    return values + stride / size**0.5 * lengths * spread * jax.random.normal(k_step, values.shape)
-
-
-def _accepted(key: PRNGKeyArray, gain: Array) -> Bool[Array, "..."]:
-    """Metropolis' choice; NaN is refused."""
-    return jnp.log(jax.random.uniform(key, gain.shape)) < gain
-
-
 def _absorbed(
     gibbs: Gibbs, model: StateSpaceModel, frozen: Any, window: Window, there: Bool[Array, " lag"]
 ) -> tuple[Any, Float[Array, "*state particles"]]:
     """The statistic of the whole path, and its last state."""
-    x_prev, x = _states(model, window.before, window.news, there)
+    x_prev, x = states(model, window.before, window.news, there)
 
     def one(statistic: Any, at: tuple[Any, ...]) -> tuple[Any, None]:
         x_prev, new, x, y, u, is_there = at
@@ -333,11 +262,6 @@ def _absorbed(
 
     whole = jax.lax.scan(one, frozen, (x_prev, window.news, x, window.ys, window.us, there))[0]
     return whole, x[-1]
-
-
-def _has_lags(model: StateSpaceModel, window: Window) -> bool:
-    """Whether the next state depends on the one before other than through its new part."""
-    return depends_on(lambda x, new: advance(model, x, new), window.before[..., 0], window.news[0][..., 0])
 
 
 def _is_discrete(model: StateSpaceModel, u: Array | None) -> bool:

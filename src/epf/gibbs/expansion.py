@@ -7,8 +7,10 @@ off its trace; so is which powers it needs, since a law is often linear in some 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,10 +20,12 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from epf.dependence import depends_on
-from epf.errors import SettingError, UnsupportedModelError
+from epf.errors import ModelError, SettingError, UnsupportedModelError
 from epf.gibbs.approximation import Approximation, Taylor
+from epf.gibbs.coordinates import Coordinates
 from epf.laws import gaussian_moments, is_gaussian, log_prob, log_prob_observed, observed, without_missing
 from epf.matrices import cholesky, solve_lower
+from epf.model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
 from epf.polynomial import collocation, taylor
 from epf.polynomial.basis import Basis, Chebyshev, Monomial, from_values
 from epf.polynomial.indices import LIMIT, Indices, total_degree
@@ -78,6 +82,36 @@ def plan(where: str, law: Law, value: Float[Array, "*event"], p: int, settings: 
             f"{type(settings).__name__}(order={order}): the log-density of {where}() in {p} parameters has more than "
             f"{LIMIT} coefficients a particle ({error}); {remedy}."
         ) from None
+
+
+def look_at(
+    model: StateSpaceModel, approximation: Approximation, u: Array | None
+) -> dict[str, Expansion | None] | None:
+    """How each law of a model is expanded; None if it cannot be traced, because it has inputs that are not here yet."""
+    coordinates = Coordinates(parameters(model), plain=isinstance(approximation, Taylor))
+    params = coordinates.parameters
+    found: dict[str, Expansion | None] = {}
+
+    def trace(z: Float[Array, " p"]) -> None:
+        p = params.named(coordinates.theta(z))
+        x = jnp.zeros(initial_law(model, p).event_shape)
+        new = jnp.zeros(transition_law(model, p, x, u).event_shape)
+        y = jnp.zeros(observation_law(model, p, x, u).event_shape)
+
+        def law(of: Callable[[Any], Distribution]) -> Callable[[Array], Distribution]:
+            return lambda z: of(params.named(coordinates.theta(z)))
+
+        laws = {
+            "initial": (law(lambda p: initial_law(model, p)), x),
+            "transition": (law(lambda p: transition_law(model, p, x, u)), new),
+            "observation": (law(lambda p: observation_law(model, p, x, u)), y),
+        }
+        for where, (of, value) in laws.items():
+            found[where] = plan(where, of, value, params.size, approximation)
+
+    with suppress(ModelError):
+        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    return found if len(found) == 3 else None
 
 
 def any_expansion(p: int, settings: Approximation) -> Indices:

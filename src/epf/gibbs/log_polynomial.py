@@ -20,11 +20,11 @@ from epf.compensated import Compensated, Plain
 from epf.draw.base import Sampler
 from epf.draw.inverse_cdf import InverseCDF, inverse, resolved
 from epf.draw.quadrature import grid
-from epf.errors import ModelError, SettingError
+from epf.errors import SettingError
 from epf.gibbs import approximation as settings
 from epf.gibbs.base import Gibbs
 from epf.gibbs.coordinates import Coordinates
-from epf.gibbs.expansion import Expansion, any_expansion, plan
+from epf.gibbs.expansion import any_expansion, look_at, plan
 from epf.gibbs.polynomial_marginals import PolynomialMarginals, marginals_on_grids
 from epf.laws import log_prob_observed
 from epf.model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
@@ -280,36 +280,6 @@ def _along_axis(basis: Basis, indices: Indices, i: int) -> Basis:
         return Monomial(indices, basis.centre[i : i + 1])
     assert isinstance(basis, Chebyshev)
     return Chebyshev(indices, basis.low[i : i + 1], basis.high[i : i + 1])
-
-
-def look_at(
-    model: StateSpaceModel, approximation: settings.Approximation, u: Array | None
-) -> dict[str, Expansion | None] | None:
-    """How each law of a model is expanded; None if it cannot be traced, because it has inputs that are not here yet."""
-    coordinates = Coordinates(parameters(model), plain=isinstance(approximation, settings.Taylor))
-    params = coordinates.parameters
-    found: dict[str, Expansion | None] = {}
-
-    def trace(z: Float[Array, " p"]) -> None:
-        p = params.named(coordinates.theta(z))
-        x = jnp.zeros(initial_law(model, p).event_shape)
-        new = jnp.zeros(transition_law(model, p, x, u).event_shape)
-        y = jnp.zeros(observation_law(model, p, x, u).event_shape)
-
-        def law(of: Callable[[Any], Distribution]) -> Callable[[Array], Distribution]:
-            return lambda z: of(params.named(coordinates.theta(z)))
-
-        laws = {
-            "initial": (law(lambda p: initial_law(model, p)), x),
-            "transition": (law(lambda p: transition_law(model, p, x, u)), new),
-            "observation": (law(lambda p: observation_law(model, p, x, u)), y),
-        }
-        for where, (of, value) in laws.items():
-            found[where] = plan(where, of, value, params.size, approximation)
-
-    with suppress(ModelError):
-        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-    return found if len(found) == 3 else None
 
 
 def first_box(coordinates: Coordinates, approximation: settings.Approximation) -> tuple[Array, Array]:
