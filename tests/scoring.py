@@ -1,31 +1,18 @@
 """Methods against the committed reference posteriors: z and r over seeds, data sets and times."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-import epf
 from epf.filters.base import Past
 from epf.keys import root_key, step_key
-from epf.reproduce.references import FOLDER as REFERENCES
-
-TRUTH = {
-    "sin": (epf.zoo.Sin(), {"theta": 0.7}),
-    "cauchy": (epf.zoo.CauchyAR(), {"a": 0.7}),
-    "star": (epf.zoo.STAR(), {"gamma": 1.0, "c": 3.0}),
-}
+from epf.reproduce.references import data_set
 
 
 def reference(name, data, until):
     """A data set, its times, and the exact means and sds there."""
-    model, truth = TRUTH[name]
-    entries = json.loads((REFERENCES / f"{name}-{data}.json").read_text())["entries"]
-    entries = [entry for entry in entries if entry["t"] <= until]
-    _, y = epf.simulate(model, truth, steps=until, seed=data)
-    exact = [np.array([list(entry[key].values()) for entry in entries]) for key in ("mean", "sd")]
-    return model, y, np.array([entry["t"] for entry in entries]), *exact
+    found = data_set(name, data, until)
+    return found.model, found.y, found.times, found.mean, found.sd
 
 
 def scores(method, name, data, until, seeds):

@@ -20,7 +20,7 @@ import numpy as np
 
 import epf
 from epf.errors import EPFWarning
-from epf.reproduce.references import FOLDER as REFERENCES
+from epf.reproduce.references import data_set
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -28,7 +28,6 @@ import matplotlib.pyplot as plt
 HERE = Path(__file__).parent
 PICTURE = HERE.parents[1] / "docs" / "which-filter.png"
 SEEDS, DATA = range(2), (1, 2, 3)
-MODELS = {"sin": (epf.zoo.Sin(), {"theta": 0.7}), "cauchy": (epf.zoo.CauchyAR(), {"a": 0.7})}
 METHODS = {  # and how many observations each is given
     "sin": {
         "SIR, 10000": (epf.SIR(10_000), 1000),
@@ -52,29 +51,19 @@ STYLES = {
 }
 
 
-def exact(name: str, data: int, until: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Times, means and sds of a reference."""
-    entries = json.loads((REFERENCES / f"{name}-{data}.json").read_text())["entries"]
-    entries = [entry for entry in entries if entry["t"] <= until]
-    mean, sd = (np.array([next(iter(entry[key].values())) for entry in entries]) for key in ("mean", "sd"))
-    return np.array([entry["t"] for entry in entries]), mean, sd
-
-
 def score(name: str, method: Any, until: int) -> dict[str, Any]:
     """z and r at the reference times, over data sets and seeds; and the seconds of a run without compilation."""
-    model, truth = MODELS[name]
     z, r, seconds, times = [], [], np.inf, np.zeros(0)
     for data in DATA:
-        _, y = epf.simulate(model, truth, steps=until, seed=data)
-        times, mean, sd = exact(name, data, until)
+        model, _, _, y, times, mean, sd = data_set(name, data, until)
         for seed in SEEDS:
             began = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", EPFWarning)  # scores tell more
                 record = epf.fit(model, y, method, seed=seed, progress=False).record
             seconds = min(seconds, time.perf_counter() - began)
-            z.append((record.mean[times - 1, 0] - mean) / sd)
-            r.append(record.sd[times - 1, 0] / sd)
+            z.append((record.mean[times - 1, 0] - mean[:, 0]) / sd[:, 0])
+            r.append(record.sd[times - 1, 0] / sd[:, 0])
     jax.clear_caches()
     return {"t": times.tolist(), "z": np.array(z).tolist(), "r": np.array(r).tolist(), "seconds": seconds}
 

@@ -1,6 +1,6 @@
 """Reference posteriors of long Cauchy series, from few values of the coefficient: cauchy-long-{1,2,3}.json.
 
-    python experiments/references/make_long.py                  # some twenty minutes a data set on one core
+    python experiments/references/make_long.py                  # half an hour a data set on one core, two minutes on a GPU
 
 A grid of 61 values would take an hour a pass at T = 10000. The log-likelihood is smooth in a, and over the few standard
 deviations where it matters a polynomial through 15 Chebyshev nodes is it: the coefficients fall off quickly, and the
@@ -22,7 +22,7 @@ from make import CASES, FOLDER, about_data, observations
 import epf
 from epf.offline.point_mass import PointMass, run
 
-TIMES = (10_000,)
+TIMES = (3000, 10_000)
 NODES, STATES, REACH, LEAST = 15, 241, 9.0, 10.0
 
 

@@ -1,6 +1,6 @@
 """The paper's models with their data sets and exact posteriors, which are part of the package, so that a wheel has them.
 
-They were made by quadrature (experiments/references/make.py); its README says how accurate they are.
+They were made by quadrature (experiments/references); the README there says how accurate they are.
 """
 
 import json
@@ -45,7 +45,10 @@ def data_set(name: str, data: int, steps: int) -> DataSet:
     make, truth = _MODELS[name]
     model = make()
     x, y = simulate(model, truth, steps=steps, seed=data)
-    entries = [entry for entry in _read(f"{name}-{data}.json") if entry["t"] <= steps]
+    entries = _read(f"{name}-{data}.json")
+    if (FOLDER / f"{name}-long-{data}.json").exists():
+        entries += _read(f"{name}-long-{data}.json")
+    entries = [entry for entry in entries if entry["t"] <= steps]
     mean, sd = (np.array([[entry[key][name] for name in truth] for entry in entries]) for key in ("mean", "sd"))
     return DataSet(model, truth, x, y, np.array([entry["t"] for entry in entries], int), mean, sd)
 
