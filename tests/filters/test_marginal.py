@@ -9,8 +9,10 @@ from scipy import optimize, stats
 
 import epf
 from epf.errors import EPFWarning, SettingError, UnsupportedModelError
+from epf.filters.bank import Filters
 from epf.filters.base import Past
 from epf.filters.marginal_posterior import POINTS
+from epf.filters.scattered_posterior import on_a_level
 from epf.keys import root_key, step_key
 from models import AR, grid_posterior, kalman
 from scoring import reference, rms, scores
@@ -200,6 +202,24 @@ def test_models_it_cannot_serve():
         method.step(jax.random.key(0), AR(), None, jnp.zeros(()), None)
 
 
+def test_nodes_of_a_stream_share_their_noise_and_streams_do_not():
+    """At one value of theta the first two filters agree to the last bit, and so do the last two, which differ from them."""
+    filters = Filters(50, epf.Bootstrap(), epf.Systematic(1.0), streams=2)
+    model, thetas = epf.fix(AR(), {"v": 0.5}), jnp.full((4, 1), 0.8)
+    bank = filters.start(root_key(0), model, thetas)
+    _, seen = jax.jit(filters.step)(root_key(1), model, thetas, bank, jnp.asarray(0.3), None)
+    found = np.asarray(seen.log_likelihood)
+    assert found[0] == found[1] != found[2] == found[3]
+    np.testing.assert_allclose(found[0], found[2], atol=0.5)
+
+
+def test_shares_of_nodes_count_the_same_whatever_their_level():
+    log_weights = jnp.asarray([0.0, 1.0, 10.0, 9.0, -jnp.inf, -jnp.inf])
+    weights = np.exp(on_a_level(log_weights, 3)).reshape(3, 2)
+    np.testing.assert_allclose(weights.sum(axis=1), [1.0, 1.0, 0.0], rtol=1e-5)
+    np.testing.assert_allclose(weights[0, 1], weights[1, 0], rtol=1e-5)
+
+
 # The gates: 10 seeds on 3 data sets.
 
 
@@ -227,6 +247,16 @@ def test_cauchy(data):
     shown(f"Cauchy {data}", z, r)
     assert np.all(rms(z) <= 0.15), rms(z)
     assert np.all((r.mean(axis=0) >= 0.92) & (r.mean(axis=0) <= 1.08)), r.mean(axis=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [1, 2, 3])
+def test_cauchy_over_ten_thousand_steps(data):
+    """With as many particles a node as T = 1000 needs; more seeds and other numbers: experiments/guide/long.py."""
+    z, r = scores(epf.MarginalEPF(300), "cauchy", data, 10_000, 3)
+    shown(f"Cauchy {data}", z, r)
+    assert np.all(rms(z)[-2:] <= 0.2), rms(z)
+    assert np.all((r.mean(axis=0)[-2:] >= 0.92) & (r.mean(axis=0)[-2:] <= 1.08)), r.mean(axis=0)
 
 
 @pytest.mark.slow
@@ -314,11 +344,8 @@ def exact_four(y, draws=20000):
     return mean, np.sqrt(weight @ (values - mean) ** 2)
 
 
-_NOT_YET = pytest.mark.xfail(strict=True, reason="rms z is 0.32, not 0.2: some twenty of the nodes carry the weight")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("data", [1, 2, pytest.param(3, marks=_NOT_YET)])
+@pytest.mark.parametrize("data", [1, 2, 3])
 def test_four_parameters(data):
     model = MeanAndScales()
     truth = {"mu": [1.0], "phi": [0.8], "sigma": [1.0], "tau": [0.7]}
@@ -333,7 +360,6 @@ def test_four_parameters(data):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="rms z is 0.41 at worst, r 0.89 to 0.97: nearly")
 def test_eight_parameters():
     """Two copies side by side: the exact posterior is the product of theirs."""
     model = MeanAndScales(2)
@@ -345,7 +371,7 @@ def test_eight_parameters():
     z = np.array([(np.asarray(m) - mean) / sd for m, _ in found])
     r = np.array([np.asarray(s) / sd for _, s in found])
     shown("eight parameters", z, r)
-    assert np.all(rms(z) <= 0.4), rms(z)
+    assert np.all(rms(z) <= 0.3), rms(z)
     assert np.all((r.mean(axis=0) >= 0.8) & (r.mean(axis=0) <= 1.25)), r.mean(axis=0)
 
 

@@ -32,10 +32,10 @@ def test_the_errors_of_points_left_out_are_those_of_fits_without_them():
     with jax.enable_x64(True):
         strength, length = jnp.asarray(50.0), jnp.asarray(2.0)
         at, v, s = jnp.asarray(POINTS), jnp.asarray(values), jnp.asarray(noise)
-        _, _, left_out = _fit(at, v, s, strength, length)
+        _, _, left_out = _fit(at, v, s, 1, strength, length)
         for i in (0, 17, 59):
             others = np.delete(np.arange(60), i)
-            _, without, _ = _fit(at[others], v[others], s[others], strength, length)
+            _, without, _ = _fit(at[others], v[others], s[others], 1, strength, length)
             assert float(v[i] - without(at[i : i + 1])[0]) == pytest.approx(float(left_out[i]), abs=1e-8)
 
 
@@ -56,3 +56,18 @@ def test_what_a_quadratic_leaves_is_followed():
     assert 0.2 < np.sqrt(np.mean(np.asarray(left_out) ** 2)) < 0.9
     error = np.sqrt(np.mean((np.asarray(function(jnp.asarray(POINTS))) - values) ** 2))
     assert error < 0.3
+
+
+def test_shares_with_levels_of_their_own_give_the_function_less_the_levels():
+    """Which levels is no matter, but for a constant: their mean."""
+    values, levels = skewed(POINTS), np.array([3.0, -1.0, 0.5, 1.5])
+    moved = values + np.repeat(levels, 15)
+    with jax.enable_x64(True):
+        at, noise, elsewhere = jnp.asarray(POINTS), jnp.ones(60), jnp.asarray(RNG.standard_normal((20, 3)))
+        plain, _ = krige(at, jnp.asarray(values), noise, 4)
+        function, left_out = krige(at, jnp.asarray(moved), noise, 4)
+        blind, far_off = krige(at, jnp.asarray(moved), noise)
+        found, expected, wrong = (np.asarray(f(elsewhere)) for f in (function, plain, blind))
+    np.testing.assert_allclose(found, expected + levels.mean(), atol=1e-6)
+    assert np.std(wrong - expected) > 0.1
+    assert np.sqrt(np.mean(np.asarray(left_out) ** 2)) < 0.5 * np.sqrt(np.mean(np.asarray(far_off) ** 2))

@@ -2,8 +2,11 @@
 
 With the same ones, particle i of one filter and particle i of the next get the same noise. They are put in an order in
 which neighbours are alike before they are resampled, all filters at the same time and with the same uniform; so the
-estimates of log p(y | theta) are a nearly smooth function of theta, whose common noise is no matter to a posterior. With
-their own, the estimates of p(y | theta) are independent and unbiased, which is what particle MCMC and SMC^2 need.
+estimates of log p(y | theta) are a nearly smooth function of theta, whose common noise is no matter to a posterior. What
+matters is how that noise changes with theta. Its slope is the same at all nodes, so more of them do not average it out;
+several `streams` of random numbers do, each for a share of the nodes.
+
+With their own, the estimates of p(y | theta) are independent and unbiased, which is what particle MCMC and SMC^2 need.
 """
 
 from collections.abc import Callable
@@ -63,12 +66,13 @@ class Seen(eqx.Module):
 
 
 class Filters(eqx.Module):
-    """How the filters of a bank work: all alike. With `common` random numbers, or each with its own."""
+    """How the filters of a bank work: all alike. With `common` random numbers in so many streams, or each with its own."""
 
     particles: int
     proposal: Proposal
     resampling: Resampling
     common: bool = True
+    streams: int = eqx.field(default=1, static=True)
 
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> Bank:
         """Filters before the first observation."""
@@ -135,14 +139,22 @@ class Filters(eqx.Module):
         return Bank(x, weighed.log_weights, weighed.weights, weighed.ess), seen
 
     def _keys(self, key: PRNGKeyArray, thetas: Float[Array, "nodes p"]) -> Any:
-        """The key of all filters, or one for each."""
-        return key if self.common else lanes(key, thetas.shape[0])
+        """The key of all filters, or one for each stream, or one for each filter."""
+        if self.common and self.streams == 1:
+            return key
+        return lanes(key, self.streams if self.common else thetas.shape[0])
 
     def _each(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of a key and of what belongs to one filter, run for all."""
 
         def run(keys: Any, *rest: Array) -> Any:
-            return jax.vmap(function, (None if self.common else 0, *(0 for _ in rest)))(keys, *rest)
+            if not self.common:
+                return jax.vmap(function)(keys, *rest)
+            over_nodes = jax.vmap(function, (None, *(0 for _ in rest)))
+            if self.streams == 1:
+                return over_nodes(keys, *rest)
+            shares = [leaf.reshape(self.streams, -1, *leaf.shape[1:]) for leaf in rest]
+            return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), jax.vmap(over_nodes)(keys, *shares))
 
         return run
 

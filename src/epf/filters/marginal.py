@@ -11,6 +11,7 @@ polynomial has the order of its nodes, which shows early, while the posterior is
 for both reasons.
 """
 
+from math import gcd
 from typing import Any
 
 import equinox as eqx
@@ -34,6 +35,9 @@ from epf.smc.resampling import Resampling, Systematic
 _NODES = {1: 11, 2: 13, 3: 7}
 _SCATTERED = 8  # nodes for each parameter squared: some ten for every coefficient of a quadratic
 _LEAST = 5
+_STREAMS = 4  # of random numbers at scattered nodes, if their number allows: noise's slope in theta falls by its root
+# Old observations a step. Scattered nodes are placed by what few of them say, which is soon out of date.
+_CATCH_UP, _CATCH_UP_SCATTERED = 8, 64
 
 
 def _plain_nodes(nodes: Any) -> Any:
@@ -45,9 +49,9 @@ class MarginalEPF(Filter):
 
     `nodes` is their number along each parameter (one for all, or one for each), and for more than three parameters their
     number in all. They follow the posterior by `renoding`: "replay" runs filters at new nodes from the first observation,
-    `catch_up` old ones for each new one (the observations are kept); "forgetting" runs them beside the old ones for
-    `overlap` steps before they take over (nothing is kept). A `discount` below 1 forgets the past at that rate a step, for
-    parameters that drift slowly; the nodes then stay.
+    `catch_up` old ones for each new one (8, for scattered nodes 64), and the observations are kept; "forgetting" runs them
+    beside the old ones for `overlap` steps before they take over, and nothing is kept. A `discount` below 1 forgets the
+    past at that rate a step, for parameters that drift slowly; the nodes then stay.
     """
 
     particles: int = eqx.field(default=200, converter=plain)
@@ -56,7 +60,7 @@ class MarginalEPF(Filter):
     proposal: Proposal = eqx.field(default=Automatic(even=True), converter=plain)
     resampling: Resampling = eqx.field(default=Systematic(1.0), converter=plain)
     overlap: int = eqx.field(default=20, converter=plain)
-    catch_up: int = eqx.field(default=8, converter=plain)
+    catch_up: int | None = eqx.field(default=None, converter=plain)
     discount: float = eqx.field(default=1.0, converter=plain)
 
     def __check_init__(self) -> None:
@@ -83,7 +87,7 @@ class MarginalEPF(Filter):
             )
         if not is_whole(self.overlap) or self.overlap < 1:
             raise SettingError(f"MarginalEPF(overlap={self.overlap!r}): steps side by side, a whole number, 1 or more.")
-        if not is_whole(self.catch_up) or self.catch_up < 2:
+        if self.catch_up is not None and not (is_whole(self.catch_up) and self.catch_up >= 2):
             raise SettingError(
                 f"MarginalEPF(catch_up={self.catch_up!r}): old observations a step, a whole number, 2 or more."
             )
@@ -94,7 +98,8 @@ class MarginalEPF(Filter):
 
     @property
     def replays(self) -> int:
-        return self.catch_up if self.renoding == "replay" and self.discount >= 1.0 else 0
+        most = self.catch_up or max(_CATCH_UP, _CATCH_UP_SCATTERED)
+        return most if self.renoding == "replay" and self.discount >= 1.0 else 0
 
     @property
     def residuals_add_up(self) -> bool:
@@ -106,7 +111,6 @@ class MarginalEPF(Filter):
     def scheme(self, model: StateSpaceModel) -> TensorNodes | ScatteredNodes:
         """How this model's parameters are covered."""
         p = parameters(model).size
-        filters = Filters(self.particles, self.proposal, self.resampling)
         if p == 0:
             raise UnsupportedModelError("MarginalEPF learns parameters, and this model has none unknown: use epf.SIR.")
         if p <= 3:
@@ -116,7 +120,9 @@ class MarginalEPF(Filter):
                     f"MarginalEPF(nodes={self.nodes!r}) has {len(counts)} numbers, and the model has {p} unknown "
                     "parameters: give one number for each, or one for all."
                 )
-            return TensorNodes(counts, filters, self.overlap, self.replays, self.discount)
+            filters = Filters(self.particles, self.proposal, self.resampling)
+            catch_up = (self.catch_up or _CATCH_UP) if self.replays else 0
+            return TensorNodes(counts, filters, self.overlap, catch_up, self.discount)
         if isinstance(self.nodes, tuple):
             raise SettingError(
                 f"MarginalEPF(nodes={self.nodes!r}): for {p} parameters the nodes are scattered, so give one number: "
@@ -127,7 +133,9 @@ class MarginalEPF(Filter):
                 f"MarginalEPF needs renoding='replay' and discount=1 for more than three parameters, and there are {p}: use "
                 "these, or epf.EPF."
             )
-        return ScatteredNodes(self.nodes or _SCATTERED * p * p, filters, self.catch_up)
+        nodes = self.nodes or _SCATTERED * p * p
+        filters = Filters(self.particles, self.proposal, self.resampling, streams=gcd(nodes, _STREAMS))
+        return ScatteredNodes(nodes, filters, self.catch_up or _CATCH_UP_SCATTERED)
 
     def check(self, model: StateSpaceModel, u: Array | None) -> None:
         self.scheme(model)
@@ -161,7 +169,7 @@ class MarginalEPF(Filter):
             proposal = choose_proposal(model, u, proposal.even)
         scheme = self.scheme(model)
         counts = scheme.counts if isinstance(scheme, TensorNodes) else (scheme.nodes,)
-        how = {True: f"replay, {self.catch_up} old observations a step", False: f"forgetting, {self.overlap} steps"}
+        how = {True: f"replay, {scheme.catch_up} old observations a step", False: f"forgetting, {self.overlap} steps"}
         return {
             "method": "MarginalEPF",
             "nodes": " x ".join(map(str, counts)) + ("" if isinstance(scheme, TensorNodes) else ", scattered"),

@@ -22,15 +22,15 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 from epf.filters.bank import Bank, Filters, Seen
 from epf.filters.base import Info, Past
 from epf.filters.replay import replay
-from epf.filters.scattered_posterior import POINTS, ScatteredPosterior, Spread, spread
+from epf.filters.scattered_posterior import POINTS, ScatteredPosterior, Spread, on_a_level, spread
 from epf.gibbs.coordinates import Coordinates
 from epf.keys import lanes, packed, root_key, unpacked
 from epf.matrices import cholesky, gaussian_log_density
 from epf.model import StateSpaceModel, parameters
 
-_FEW = 0.4  # of the nodes: an effective number below it asks for new ones
+_FEW = 0.3  # of the nodes: an effective number below it asks for new ones
 _LEAST = 0.25  # of the nodes that a flattened posterior must leave in effect
-_WIDER = 3.84  # over p: the variances of the nodes, less one, in units of the posterior's; 1.4 times its sds for four
+_WIDER = 5.0  # over p: the variances of the nodes, less one, in units of the posterior's; 1.5 times its sds for four
 _PRIOR_DRAWS = 2048
 _HALVINGS = 20
 
@@ -102,6 +102,7 @@ class ScatteredNodes(eqx.Module):
         old = eqx.tree_at(lambda s: s.values, old, old.values - top)
         log_weight = log_weights(coordinates, old)
         mass = jax.nn.logsumexp(log_weight) - jnp.log(float(self.nodes))
+        log_weight = on_a_level(log_weight, self.filters.streams)
         weight = jax.nn.softmax(log_weight)
 
         def raised() -> tuple[Scatter, Array]:
@@ -147,7 +148,7 @@ class ScatteredNodes(eqx.Module):
         p = nodes.z.shape[1]
         log_target = jax.vmap(coordinates.log_prior)(nodes.z) + nodes.values
         normals = _normals(max(POINTS, self.nodes), p, jnp.zeros(p))
-        return spread(nodes.gaussian.mean, nodes.gaussian.lower, normals, nodes.z, log_target)
+        return spread(nodes.gaussian.mean, nodes.gaussian.lower, normals, nodes.z, log_target, self.filters.streams)
 
     def _fresh(
         self,

@@ -13,7 +13,9 @@ from epf.polynomial.kriging import krige, terms
 from epf.posterior import ParticlePosterior
 
 POINTS = 2048
-_TRUSTED = 0.5  # nats at nodes left out, up to which the smooth function stands for the log-posterior
+# Nats at nodes left out, up to which the smooth function stands for the log-posterior. It passes through the nodes that it
+# has, so it is better than this; the alternative, weights of the nodes alone, is off by 0.2 sds if 25 of them matter.
+_TRUSTED = 1.0
 _SPARE = 1.5  # times a quadratic's coefficients: nodes that a fit needs
 _LOWEST = 1e3  # nats below the peak; lower is all the same
 _FAR = 4.0  # nats below the peak at which a node's value begins to matter less
@@ -38,30 +40,43 @@ def spread(
     normals: Float[Array, "points p"],
     z: Float[Array, "nodes p"],
     log_target: Float[Array, " nodes"],
+    streams: int,
 ) -> Spread:
     """What nodes drawn from N(mean, lower lower') say, by their log-posteriors; `normals` are points to look at.
 
-    Where the function through the nodes misses those left out by little, it stands for the log-posterior, and the points
-    are many; where not, they are the nodes, and what is over has no weight.
+    The nodes fall into so many shares, whose log-posteriors have levels of their own. Where the function through the nodes
+    misses those left out by little, it stands for the log-posterior, and the points are many; where not, they are the
+    nodes, and what is over has no weight.
     """
     log_weights = log_target - jax.vmap(lambda z: gaussian_log_density(z - mean, lower))(z)
-    node_weights = jax.nn.softmax(jnp.where(jnp.isnan(log_weights), -jnp.inf, log_weights))
+    log_weights = jnp.where(jnp.isnan(log_weights), -jnp.inf, log_weights)
+    levelled = on_a_level(log_weights, streams)
+    node_weights = jax.nn.softmax(levelled)
+    log_target = log_target + jnp.where(log_weights > -jnp.inf, levelled - log_weights, 0.0)
     count, p = z.shape
     own = jnp.concatenate([z, jnp.broadcast_to(mean, (normals.shape[0] - count, p))])
     own_weights = jnp.pad(node_weights, (0, normals.shape[0] - count))
     white = jax.vmap(lambda z: solve_lower(lower, z - mean))(z)
     own_white = jnp.concatenate([white, jnp.zeros((normals.shape[0] - count, p))])
-    if count < _SPARE * terms(p):
+    if count < _SPARE * (terms(p) + streams - 1):
         return Spread(own, own_white, white, own_weights, node_weights, jnp.asarray(jnp.inf), jnp.asarray(False))
     below = jnp.max(jnp.where(jnp.isfinite(log_target), log_target, -jnp.inf)) - log_target
     below = jnp.where(jnp.isfinite(below), jnp.minimum(below, _LOWEST), _LOWEST)
-    function, left_out = krige(white, -below, 1.0 + jnp.square(below / _FAR))
+    function, left_out = krige(white, -below, 1.0 + jnp.square(below / _FAR), streams)
     residual = jnp.sqrt(node_weights @ jnp.square(left_out))
     trusted = residual < _TRUSTED
     smooth = jax.nn.softmax(function(normals) + 0.5 * jnp.sum(normals**2, axis=1))
     points, places = jnp.where(trusted, mean + normals @ lower.T, own), jnp.where(trusted, normals, own_white)
     weights = jnp.where(trusted, smooth, own_weights)
     return Spread(points, places, white, weights, node_weights, residual, trusted)
+
+
+def on_a_level(log_weights: Float[Array, " nodes"], streams: int) -> Float[Array, " nodes"]:
+    """Importance weights of which every stream's share has the same sum, as it would have without noise."""
+    shares = log_weights.reshape(streams, -1)
+    level = jax.nn.logsumexp(shares, axis=1, keepdims=True)
+    # A share without any weight keeps none.
+    return jnp.where(level > -jnp.inf, shares - level, -jnp.inf).ravel()
 
 
 class ScatteredPosterior(ParticlePosterior):

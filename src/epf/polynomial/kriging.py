@@ -4,6 +4,9 @@ Near the points the process follows the values, further out it falls back to the
 polynomial of higher degree does. How well it stands for the function is measured on points that were left out, each in
 turn, which costs no second fit (Dubrule 1983).
 
+Values may come in several shares, each with a level of its own that is no matter: what counts is how they differ within
+one. The levels are found along with the quadratic.
+
 With X the quadratic terms at the points and K = s k(u, u') + diag(noise), all up to one scale: coefficients b by
 generalised least squares, pulls a = K^-1 (v - X b), and the value at u is x(u)'b + s k(u, points)'a. Strength s and length
 of the process are the most likely ones (restricted likelihood, the scale profiled out) of a few.
@@ -48,15 +51,15 @@ def terms(p: int) -> int:
 
 
 def krige(
-    points: Float[Array, "nodes p"], values: Float[Array, " nodes"], noise: Float[Array, " nodes"]
+    points: Float[Array, "nodes p"], values: Float[Array, " nodes"], noise: Float[Array, " nodes"], shares: int = 1
 ) -> tuple[Kriged, Float[Array, " nodes"]]:
     """The function through values whose noise has variances in these proportions, and how far off it is without each.
 
-    Points should be spread like standard normal ones.
+    Points should be spread like standard normal ones. They fall into so many shares of the same size, one after the other.
     """
     spread = np.sqrt(points.shape[1])
     choices = jnp.asarray([(strength, spread * length) for strength, length in _CHOICES], points.dtype)
-    fits = [_fit(points, values, noise, strength, length) for strength, length in choices]
+    fits = [_fit(points, values, noise, shares, strength, length) for strength, length in choices]
     best = jnp.argmax(jnp.stack([likelihood for likelihood, _, _ in fits]))
     found, left_out = jax.tree.map(lambda *parts: jnp.stack(parts)[best], *[(f, e) for _, f, e in fits])
     return found, left_out
@@ -66,6 +69,7 @@ def _fit(
     points: Float[Array, "nodes p"],
     values: Float[Array, " nodes"],
     noise: Float[Array, " nodes"],
+    shares: int,
     strength: Float[Array, ""],
     length: Float[Array, ""],
 ) -> tuple[Float[Array, ""], Kriged, Float[Array, " nodes"]]:
@@ -74,7 +78,7 @@ def _fit(
     scale = jnp.sqrt(noise)
     covariance = strength * _kernel(points, points, length) / jnp.outer(scale, scale)
     lower = jnp.linalg.cholesky(covariance + jnp.eye(points.shape[0]))
-    design = quadratic(points) / scale[:, None]
+    design = jnp.concatenate([quadratic(points), _levels(points.shape[0], shares)], axis=1) / scale[:, None]
     white = solve_lower(lower, jnp.concatenate([design, (values / scale)[:, None]], axis=1))
     basis, upper = jnp.linalg.qr(white[:, :-1])
     coefficients = jax.scipy.linalg.solve_triangular(upper, basis.T @ white[:, -1])
@@ -92,7 +96,14 @@ def _fit(
     diagonal = jnp.sum(inverse**2, axis=0) - jnp.sum(taken**2, axis=1)
     left_out = scale * pulls / jnp.maximum(diagonal, 1e-6)
     likelihood = jnp.where(jnp.isfinite(likelihood), likelihood, -jnp.inf)
-    return likelihood, Kriged(points, coefficients, pulls / scale, strength, length), left_out
+    found = Kriged(points, coefficients[: terms(points.shape[1])], pulls / scale, strength, length)
+    return likelihood, found, left_out
+
+
+def _levels(nodes: int, shares: int) -> Float[np.ndarray, "nodes others"]:
+    """How much the level of each share but the first counts at each point; all levels add up to zero."""
+    of = np.arange(nodes) * shares // nodes
+    return (of[:, None] == np.arange(1, shares)) * 1.0 - (of == 0)[:, None]
 
 
 def _kernel(
