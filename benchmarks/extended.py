@@ -1,6 +1,6 @@
 """The extended parameter filter on SIN, default settings: ns per particle-step, with and without the history.
 
-Also at t = 1e3 and t = 1e5, to see that the cost does not grow.
+Also at t = 1e3 and t = 1e5, to see that the cost does not grow. On a GPU: `python -m benchmarks.extended`.
 """
 
 import time
@@ -42,8 +42,10 @@ def bare(method: Any, model: Any, y: np.ndarray, particles: int, warm_up: int) -
 if __name__ == "__main__":
     model = epf.zoo.Sin()
     _, y = epf.simulate(model, {"theta": 0.7}, steps=1000, seed=1)
-    rows = []
-    for particles, steps in ((1_000, y), (100_000, y[:100])):
+    rows, cases = [], [(1_000, y), (100_000, y[:100])]
+    if jax.default_backend() != "cpu":
+        cases.append((1_000_000, y[:100]))
+    for particles, steps in cases:
         method = epf.EPF(particles)
         row = {"particles": particles, "step": bare(method, model, steps, particles, len(steps))}
         rows.append({**row, "with history": per_particle_step(method, model, steps, particles, 3)["ns"]})

@@ -44,7 +44,8 @@ def per_particle_step(
 def report(name: str, rows: list[dict[str, Any]]) -> None:
     """Print the rows as a table and keep them as JSON."""
     columns = list(rows[0])
-    print(f"\n{name}  (JAX {jax.__version__}, {platform.machine()}, one core, float32)")
+    where = f"{platform.machine()}, one core" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
+    print(f"\n{name}  (JAX {jax.__version__}, {where}, float32)")
     print("  ".join(f"{column:>14}" for column in columns))
     for row in rows:
         print("  ".join(f"{row[c]:>14.3g}" if isinstance(row[c], float) else f"{row[c]!s:>14}" for c in columns))
