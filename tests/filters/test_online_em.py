@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 import epf
+from epf.filters.missing_information import corrected
+from epf.filters.online_em import ALL
+from epf.gibbs.coordinates import Coordinates
 from epf.keys import root_key, step_key
+from epf.model import parameters
 from epf.offline.point_mass import PointMass
 from epf.offline.point_mass import run as run_exactly
 from epf.offline.theta_grid import product
 from epf.smc.backward import backward_draws
-from models import AR, run
+from models import AR
 
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
 _, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=30, seed=6)
@@ -63,21 +67,109 @@ def smoothed(a, y):
     return cross, square
 
 
+def held(model, y, start, seeds, prior=False):
+    """Runs in which the estimate stays at `start`: where Q is largest in the end, every score, and the information."""
+    method = epf.OnlineEM(100, burn_in=len(y), start=start, prior=prior)
+
+    def one(seed):
+        root = root_key(seed)
+
+        def step(state, at):
+            state, _ = method.step(step_key(root, at[0]), model, state, at[1], None)
+            return state, state.common.score
+
+        first = method.init(step_key(root, 0), model)
+        state, scores = jax.lax.scan(step, first, (jnp.arange(1, len(y) + 1), jnp.asarray(y)))
+        return state.common.tops[ALL], scores, state.common.information[ALL]
+
+    return [np.asarray(part, float) for part in jax.jit(jax.vmap(one))(jnp.arange(seeds))]
+
+
+@pytest.fixture(scope="module")
+def coefficient_held():
+    return held(COEFFICIENT, Y, {"a": 0.5}, 40)
+
+
 @pytest.mark.parametrize("prior", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_one_step_of_em_is_that_of_the_exact_smoother(prior):
+def test_one_step_of_em_is_that_of_the_exact_smoother(prior, request):
     """While the estimate stays, tau is a plain average along smoothed paths; its maximum is a ratio of smoothed moments.
 
     The prior N(0, 1) of the coefficient adds 1 to its precision; the noise's variance is 0.5.
     """
-    start, T = 0.5, len(Y)
-    method = epf.OnlineEM(100, burn_in=T, start={"a": start}, prior=prior)
-    seeds = 40
-    found = jax.jit(jax.vmap(lambda seed: run(method, COEFFICIENT, seed, Y)[0].common.z[0]))(jnp.arange(seeds))
-    found = np.asarray(found, float)
+    start, seeds = 0.5, 40
+    if prior:
+        found = held(COEFFICIENT, Y, {"a": start}, seeds, prior)[0][:, 0]
+    else:
+        found = request.getfixturevalue("coefficient_held")[0][:, 0]
     cross, square = smoothed(start, Y)
     exact = cross / 0.5 / (square / 0.5 + prior)
     assert found.mean() == pytest.approx(exact, abs=4.0 * found.std() / np.sqrt(seeds) + 1e-3)
     assert found.std() < 0.05
+
+
+def log_likelihoods(z, y):
+    """log p(y_t | y_1:t-1) of AR() at z, the coordinates of a and v, by the Kalman filter; 0 where y is missing."""
+    a, v = Coordinates(parameters(AR())).theta(z)
+
+    def step(state, y):
+        m, P = a * state[0], a**2 * state[1] + v
+        seen, S = ~jnp.isnan(y), P + 0.25
+        error, gain = jnp.where(seen, y - m, 0.0), jnp.where(seen, P / S, 0.0)
+        value = jnp.where(seen, -0.5 * (jnp.log(2.0 * jnp.pi * S) + error**2 / S), 0.0)
+        return (m + gain * error, (1.0 - gain) * P), value
+
+    return jax.lax.scan(step, (jnp.zeros_like(a), jnp.ones_like(a)), y)[1]
+
+
+def check_scores(scores, information, exact):
+    """The sum of the scores is the exact gradient, and their mean square the exact one and the Monte Carlo variance.
+
+    Weights are ratios of averages, which leaves a bias of order 1/N: some per cent of a standard error.
+    """
+    total, expected = scores.sum(axis=1), exact.T @ exact
+    noise = total.std(axis=0) / np.sqrt(len(total))
+    errors = np.sqrt(np.diagonal(np.linalg.inv(expected)))
+    np.testing.assert_array_less(np.abs(total.mean(axis=0) - exact.sum(axis=0)), 4.0 * noise + 0.03 / errors)
+    away, scale = scores - scores.mean(axis=0), np.sqrt(np.diagonal(expected))
+    found = information.mean(axis=0) * (len(exact) + 1.0)  # the initial law is one term of it
+    found -= np.einsum("sti,stj->ij", away, away) / len(scores)
+    np.testing.assert_allclose(found / np.outer(scale, scale), expected / np.outer(scale, scale), atol=0.05)
+
+
+def test_the_smoothed_score_is_the_gradient_of_the_exact_log_likelihood(coefficient_held):
+    exact = np.asarray(jax.jacobian(log_likelihoods)(jnp.array([0.5, np.log(0.5)]), jnp.asarray(Y)))[:, :1]
+    check_scores(*coefficient_held[1:], exact)
+
+
+@pytest.mark.slow
+def test_the_smoothed_score_of_two_parameters_with_missing_rows():
+    y = np.array(Y)
+    y[10:13] = np.nan
+    _, scores, information = held(AR(), y, {"a": 0.6, "v": 0.8}, 100)
+    exact = np.asarray(jax.jacobian(log_likelihoods)(jnp.array([0.6, np.log(0.8)]), jnp.asarray(y)))
+    check_scores(scores, information, exact)
+    np.testing.assert_array_equal(exact[10:13], 0.0)
+    unseen = scores[:, 10:13]
+    np.testing.assert_array_less(np.abs(unseen.mean(axis=0)), 5.0 * unseen.std(axis=0) / np.sqrt(len(unseen)))
+
+
+def test_the_missing_information_makes_up_for_what_em_leaves_undone():
+    """On a quadratic log-likelihood exactly; never further than some standard errors, and not at all without curvature."""
+    half = np.random.default_rng(0).normal(size=(3, 3))
+    observed = half @ half.T + 0.5 * np.eye(3)
+    missing = 0.5 * half.T @ half
+    best, path = np.array([1.0, -2.0, 300.0]), np.array([1.01, -2.03, 300.02])
+    complete = observed + missing
+    top = best + np.linalg.solve(complete, missing @ (path - best))
+    with jax.enable_x64(True):
+        found = corrected(*map(jnp.asarray, (top, path, complete, observed)), jnp.asarray(100.0))
+        far = corrected(*map(jnp.asarray, (top, path, complete, observed)), jnp.asarray(1e8))
+        none = corrected(*map(jnp.asarray, (top, path, -complete, observed)), jnp.asarray(100.0))
+    np.testing.assert_allclose(found, best, atol=1e-10)
+    step = np.asarray(far) - top
+    assert 1e8 * step @ observed @ step == pytest.approx(4.0)
+    np.testing.assert_allclose(step / np.linalg.norm(step), (best - top) / np.linalg.norm(best - top), atol=1e-8)
+    np.testing.assert_array_equal(none, top)
 
 
 MODELS = {
@@ -129,31 +221,71 @@ def maximum_likelihood(model, y, grid, nodes):
     return best + scale * at, scale * np.sqrt(np.diagonal(np.linalg.inv(-bend)))
 
 
-_NOT_YET = pytest.mark.xfail(strict=True, reason="phi is 0.32 and 0.66 standard errors off for the two seeds")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["sin", pytest.param("sv", marks=_NOT_YET)])
-def test_it_reaches_the_maximum_of_the_likelihood(name):
-    """Within half a standard error after 10^4 observations."""
-    model, truth, grid, nodes = MODELS[name]
-    _, y = epf.simulate(model, truth, steps=10_000, seed=1)
-    best, error = maximum_likelihood(model, y, grid, nodes)
+def estimate_of(method, model):
+    """The answer after a series, as a compiled function of the series and the seed."""
 
     @jax.jit
-    def last(seed):
-        root, method = root_key(seed), epf.OnlineEM()
+    def last(y, seed):
+        root = root_key(seed)
 
         def step(state, at):
             return method.step(step_key(root, at[0]), model, state, at[1], None)[0], None
 
-        state, _ = jax.lax.scan(
-            step, method.init(step_key(root, 0), model), (jnp.arange(1, len(y) + 1), jnp.asarray(y))
-        )
+        first = method.init(step_key(root, 0), model)
+        state, _ = jax.lax.scan(step, first, (jnp.arange(1, len(y) + 1), y))
         return method.posterior(model, state).moments()[0]
 
-    z = np.array([(np.asarray(last(seed), float) - best) / error for seed in range(2)])
-    print(f"\n{name}: maximum {best}, standard error {error}, distance in standard errors {z.round(2).tolist()}")
+    return last
+
+
+LAST = {name: estimate_of(epf.OnlineEM(), MODELS[name][0]) for name in MODELS}
+
+
+def kalman_maximum(y):
+    """The maximum of AR()'s exact log-likelihood and its standard errors, for a and v."""
+    with jax.enable_x64(True):
+        coordinates, y = Coordinates(parameters(AR())), jnp.asarray(y, float)
+
+        def total(z):
+            return jnp.sum(log_likelihoods(z, y))
+
+        z = coordinates.point(jnp.array([0.8, 0.5]))
+        for _ in range(8):
+            z = z - jnp.linalg.solve(jax.hessian(total)(z), jax.grad(total)(z))
+        sd = jnp.sqrt(jnp.diagonal(jnp.linalg.inv(-jax.hessian(total)(z))))
+        return np.asarray(coordinates.theta(z)), np.asarray(sd * coordinates.slopes(z))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("series", [1, 2, 3])
+@pytest.mark.parametrize("name", MODELS)
+def test_it_reaches_the_maximum_of_the_likelihood(name, series):
+    """Within half a standard error after 10^4 observations, on every series and with every seed."""
+    model, truth, grid, nodes = MODELS[name]
+    _, y = epf.simulate(model, truth, steps=10_000, seed=series)
+    best, error = maximum_likelihood(model, y, grid, nodes)
+    z = np.array([(np.asarray(LAST[name](jnp.asarray(y), seed), float) - best) / error for seed in range(2)])
+    print(
+        f"\n{name} {series}: maximum {best}, standard error {error}, distance in standard errors {z.round(2).tolist()}"
+    )
+    assert np.all(np.abs(z) <= 0.5), z
+
+
+_NOT_YET = pytest.mark.xfail(
+    strict=True, reason="after 3000 steps a is 0.68 and 1.12 standard errors low, v 1.32 and 1.65 high"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [None, pytest.param({"a": -0.9, "v": 50.0}, marks=_NOT_YET)], ids=["median", "far"])
+def test_missing_values_and_a_far_start_are_no_hindrance(start):
+    """A linear Gaussian model with a tenth of the rows missing; the far start is a hundred standard errors away."""
+    _, y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=3000, seed=2)
+    y = np.where(np.random.default_rng(0).random(len(y)) < 0.1, np.nan, y)
+    best, error = kalman_maximum(y)
+    last = estimate_of(epf.OnlineEM(150, start=start), AR())
+    z = np.array([(np.asarray(last(jnp.asarray(y), seed), float) - best) / error for seed in range(2)])
+    print(f"\nmaximum {best}, standard error {error}, distance in standard errors {z.round(2).tolist()}")
     assert np.all(np.abs(z) <= 0.5), z
 
 

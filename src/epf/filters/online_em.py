@@ -7,11 +7,19 @@ applies to models without sufficient statistics. It is smoothed forward: each pa
 
 with at least two backward draws a particle, which keep its variance from growing (PaRIS: Olsson and Westerborn 2017). The
 M-step maximises Q = sum_i w_i tau_i. Averages over ancestors make Q right and say nothing of the posterior's spread: the
-answer is a point. There are two of it: one of the recent past, with steps g_t = t^-exponent, where it is largest particles
-move with; and one of the whole past, in which every observation counts about the same, whose maximum is the answer. This is
-as good as Polyak and Ruppert's average of the first's maxima, and without the bias that a curved M-step gives to that.
+answer is a point.
+
+There are two of it. One is of the recent past, with steps g_t = t^-exponent: it finds the way from a start that is far off.
+The other is of all the past, in which every observation counts the same; it starts anew from the first while the estimates
+that it was made with are far from what it says. Its maximum, corrected for the missing information
+(`missing_information`), is the answer, and what particles move with. The correction asks for the information in the
+observations. That is the mean of s_t s_t', where the score s_t = grad log p(y_t | y_1:t-1) is smoothed as Q is (Fisher's
+identity; Poyiadjis, Doucet and Singh 2011):
+
+        G_i <- mean over draws j of G_j + grad log p(x_i, y_t | x_j, theta),    s_t = sum_i w_i G_i,    G_i <- G_i - s_t.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -23,6 +31,7 @@ from epf.check import is_number, is_whole, plain
 from epf.compensated import Plain
 from epf.draw.automatic import default_sampler
 from epf.errors import SettingError, UnsupportedModelError
+from epf.filters.missing_information import corrected
 from epf.filters.particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
 from epf.filters.polynomial_learner import describe_gibbs
 from epf.gibbs.approximation import Chebyshev, by_name
@@ -30,7 +39,8 @@ from epf.gibbs.coordinates import Coordinates
 from epf.gibbs.log_polynomial import LogPolynomial, PathPolynomial, first_box
 from epf.gibbs.trial import try_out
 from epf.keys import lanes, root_key
-from epf.model import StateSpaceModel, parameters
+from epf.laws import log_prob_observed
+from epf.model import StateSpaceModel, initial_law, parameters
 from epf.polynomial import basis, collocation, maximum
 from epf.posterior import PointPosterior
 from epf.smc.backward import backward_draws
@@ -40,25 +50,41 @@ _PRIOR_DRAWS = 513
 _LOOKS = 4  # times the burn-in: when the box is looked at first, and then whenever the time has doubled
 _ERRORS, _MOVES = 15.0, 4.0  # standard errors, and moves, that the box goes to each side
 _NEAR = 0.05  # of the box: an estimate this close to an end wants out
+_FAR = 0.1  # nats an observation: Q made with estimates so much worse than its answer says little
+RECENT, ALL = 0, 1  # the two averages
+
+
+Statistic = tuple[Float[Array, "2 terms particles"], Float[Array, "p particles"]]
+"""What each particle carries: its two averages of polynomials, and its smoothed score less that of all."""
 
 
 class Estimate(eqx.Module):
-    """The estimate that particles move with and the averaged one, and where their polynomials live.
+    """The estimate, what the two averages over time say, and where their polynomials live.
 
-    All in the coordinates z of the polynomials: `z` is where Q is largest now, `mean` where its average over time is.
+    All in the coordinates z of the polynomials. Averages are pairs: of the recent past, and of all of it.
     """
 
     gibbs: LogPolynomial = eqx.field(static=True)
     t: Int[Array, ""]
+    count: Float[Array, ""]
+    """How many observations the second average holds: t, unless it was started anew."""
     z: Float[Array, " p"]
-    mean: Float[Array, " p"]
-    Q: Float[Array, " terms"]
+    """The answer, which particles move with."""
+    tops: Float[Array, "2 p"]
+    """Where the averages of Q are largest."""
+    path: Float[Array, "2 p"]
+    """The averages of the z that they were made with."""
+    information: Float[Array, "2 p p"]
+    """The averages of s_t s_t'."""
+    score: Float[Array, " p"]
+    """s_t itself: the gradient of log p(y_t | y_1:t-1)."""
+    Q: Float[Array, "2 terms"]
     low: Float[Array, " p"]
     high: Float[Array, " p"]
     look: Int[Array, ""]
     """When the box is looked at next."""
     anchor: Float[Array, " p"]
-    """The averaged estimate when it was looked at last."""
+    """The maximum of Q when it was looked at last."""
 
     @property
     def box(self) -> basis.Chebyshev:
@@ -68,18 +94,19 @@ class Estimate(eqx.Module):
 class OnlineEM(ParticleFilter):
     """Maximum likelihood at a constant cost per observation, for any model with continuous parameters.
 
-    Step t has size t^-`exponent`, from `burn_in` observations on, before which the estimate stays at `start` (by name;
-    by default the prior's median). `averaging` is the power of t by which observations count in the answer's Q, 0 for all
-    alike, None for the recent ones alone. `draws` backward draws a particle cost particles^2 densities a step. The
-    polynomials are Chebyshev's, on the prior's box or the one that `approximation` gives, which shrinks as the estimate
-    settles. `prior=True` adds the prior to the likelihood, in its proportion.
+    The estimate stays at `start` (by name; by default the prior's median) for `burn_in` observations. The search from there
+    takes steps of size t^-`exponent`; what it finds is refined with all observations since. `averaging` is the power of t by
+    which they count, 0 for all alike, None for the search alone: plain EM on the recent past. `draws` backward draws a
+    particle cost particles^2 densities a step. The polynomials are Chebyshev's, on the prior's box or the one that
+    `approximation` gives, which shrinks as the estimate settles. `prior=True` adds the prior to the likelihood, in its
+    proportion.
     """
 
     particles: int = eqx.field(default=300, converter=plain)
     approximation: Chebyshev = eqx.field(default=Chebyshev(follow="shared"), converter=plain)
     exponent: float = eqx.field(default=0.8, converter=plain)
     burn_in: int = eqx.field(default=50, converter=plain)
-    averaging: float | None = eqx.field(default=0.5, converter=plain)
+    averaging: float | None = eqx.field(default=0.0, converter=plain)
     draws: int = eqx.field(default=2, converter=plain)
     start: Any = eqx.field(default=None, converter=by_name)
     prior: bool = False
@@ -129,15 +156,25 @@ class OnlineEM(ParticleFilter):
 
     def begin(
         self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
-    ) -> tuple[Float[Array, "2 terms particles"], Estimate]:
+    ) -> tuple[Statistic, Estimate]:
         gibbs = self.gibbs(model, u)
         coordinates = gibbs.coordinates(model)
         low, high = first_box(coordinates, gibbs.approximation)
         z = jnp.clip(coordinates.point(self._start(model)), low, high)
+
+        def log_density(z: Float[Array, " p"], x: Array) -> Float[Array, ""]:
+            return log_prob_observed(initial_law(model, parameters(model).named(coordinates.theta(z))), x)
+
         first = over_particles(lambda x: gibbs.init(model, x).coefficients.value)(x_0)
-        tau = jnp.stack([first, first])
-        look = jnp.asarray(_LOOKS * self.burn_in)
-        return tau, Estimate(gibbs, jnp.asarray(0), z, z, jnp.zeros(tau.shape[1]), low, high, look, z)
+        score = over_particles(lambda x: _finite(jax.grad(log_density)(z, x)))(x_0)
+        score = score - jnp.mean(score, axis=1, keepdims=True)
+        twice, p = jnp.stack([z, z]), z.size
+        zero, look = jnp.zeros(()), jnp.asarray(_LOOKS * self.burn_in)
+        information, Q = jnp.zeros((2, p, p)), jnp.zeros((2, first.shape[0]))
+        estimate = Estimate(
+            gibbs, jnp.asarray(0), zero, z, twice, twice, information, jnp.zeros(p), Q, low, high, look, z
+        )
+        return (jnp.stack([first, first]), score), estimate
 
     def learn(
         self,
@@ -145,7 +182,7 @@ class OnlineEM(ParticleFilter):
         model: StateSpaceModel,
         common: Estimate,
         theta: Float[Array, "p particles"],
-        statistic: Float[Array, "2 terms particles"],
+        statistic: Statistic,
         log_weights: Float[Array, " particles"],
         resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
@@ -159,7 +196,7 @@ class OnlineEM(ParticleFilter):
         chosen: Chosen,
         weights: Float[Array, " particles"],
         piece: Piece,
-    ) -> tuple[Float[Array, "2 terms particles"], Estimate, Float[Array, ""]]:
+    ) -> tuple[Statistic, Estimate, Float[Array, ""]]:
         gibbs, t = common.gibbs, common.t + 1
         parents = backward_draws(
             key,
@@ -174,42 +211,77 @@ class OnlineEM(ParticleFilter):
         )
         box = PathPolynomial(Plain.zero((gibbs.indices.size,)), common.low, common.high, None)
 
-        def step(x_prev: Array, new: Array, x: Array) -> Float[Array, " terms"]:
-            return gibbs.increment(model, box, x_prev, new, x, piece.y, piece.u)
+        def step(x_prev: Array, new: Array, x: Array) -> tuple[Float[Array, " terms"], Float[Array, " p"]]:
+            def log_density(z: Float[Array, " p"]) -> Float[Array, ""]:
+                return gibbs.exact_increment(model, z, x_prev, new, x, piece.y, piece.u)
 
-        # The initial law counts as one term of the sum, so the first step's is the second.
-        plain, power = 1.0 / (t + 1.0), self.averaging or 0.0
-        later = jnp.stack([(t + 1.0) ** -self.exponent, (power + 1.0) / (t + 1.0 + power)])
-        size = jnp.where(t <= self.burn_in, plain, later)[:, None, None]
-        tau = jnp.zeros_like(chosen.statistic)
+            increment = gibbs.increment(model, box, x_prev, new, x, piece.y, piece.u)
+            return increment, _finite(jax.grad(log_density)(common.z))
+
+        sizes, (old_tau, old_score) = self._sizes(t, common.count + 1.0), chosen.statistic
+        size = sizes[:, None, None]
+        tau, score = jnp.zeros_like(old_tau), jnp.zeros_like(old_score)
         for parent in parents:
-            increment = over_particles(step)(piece.x_prev[..., parent], piece.new, piece.x)
-            tau += ((1.0 - size) * chosen.statistic[:, :, parent] + size * increment) / self.draws
-        tau = tau.at[:, 0].set(0.0)
-        tau, estimate = self._boxed(model, tau, self._estimated(model, common, tau @ weights, t))
-        return tau, estimate, jnp.asarray(jnp.nan)
+            increment, slope = over_particles(step)(piece.x_prev[..., parent], piece.new, piece.x)
+            tau += ((1.0 - size) * old_tau[:, :, parent] + size * increment) / self.draws
+            score += (old_score[:, parent] + slope) / self.draws
+        tau, s = tau.at[:, 0].set(0.0), score @ weights
+        moved = replace(
+            common,
+            t=t,
+            count=common.count + 1.0,
+            path=common.path + sizes[:, None] * (common.z - common.path),
+            information=common.information + size * (jnp.outer(s, s) - common.information),
+            score=s,
+            Q=tau @ weights,
+        )
+        tau, estimate = self._boxed(model, *self._estimated(model, tau, moved))
+        return (tau, score - s[:, None]), estimate, jnp.asarray(jnp.nan)
+
+    def _sizes(self, t: Int[Array, ""], count: Float[Array, ""]) -> Float[Array, " 2"]:
+        """What step t counts in the two averages."""
+        power = self.averaging or 0.0
+        later = jnp.stack([(t + 1.0) ** -self.exponent, (power + 1.0) / (count + 1.0 + power)])
+        # The initial law counts as one term of the sum, so the first step's is the second.
+        return jnp.where(t <= self.burn_in, 1.0 / (t + 1.0), later)
 
     def _estimated(
-        self, model: StateSpaceModel, common: Estimate, Q: Float[Array, "2 terms"], t: Int[Array, ""]
-    ) -> Estimate:
-        """Where Q is largest after step t: that of the recent past, and that of all of it."""
-        if self.prior:
-            prior = collocation.expand(common.gibbs.coordinates(model).log_prior, common.box)
-            Q = Q + prior.at[0].set(0.0) / (t + 1.0)  # as one more term of a sum of t + 1
-        z = _top(common.box, Q[0], common.z)
-        mean = z if self.averaging is None else _top(common.box, Q[1], common.mean)
+        self, model: StateSpaceModel, tau: Float[Array, "2 terms particles"], common: Estimate
+    ) -> tuple[Float[Array, "2 terms particles"], Estimate]:
+        """The estimate after a step, and the averages that it is from."""
+        box, t, Q = common.box, common.t, common.Q
+
+        def information(Q: Float[Array, " terms"], z: Float[Array, " p"]) -> Float[Array, "p p"]:
+            return -maximum.curvature(box.indices, Q, (z - box.origin) / box.scale) / jnp.outer(box.scale, box.scale)
+
+        prior = jnp.zeros_like(Q[ALL])
+        if self.prior:  # as one more term of a sum of t + 1
+            prior = collocation.expand(common.gibbs.coordinates(model).log_prior, box).at[0].set(0.0) / (t + 1.0)
         begun = t >= self.burn_in
-        z, mean = jnp.where(begun, z, common.z), jnp.where(begun, mean, common.mean)
-        return Estimate(
-            common.gibbs,
-            t,
-            z,
-            mean,
-            Q[0 if self.averaging is None else 1],
-            common.low,
-            common.high,
-            common.look,
-            common.anchor,
+        tops = jnp.stack([_top(box, Q[k] + prior, common.tops[k]) for k in (RECENT, ALL)])
+        tops = jnp.where(begun, tops, common.tops)
+        if self.averaging is None:
+            return tau, replace(common, z=tops[RECENT], tops=tops)
+
+        complete = information(Q[ALL] + prior, tops[ALL])
+        observed = common.information[ALL] + information(prior, tops[ALL])
+        refined = corrected(tops[ALL], common.path[ALL], complete, observed, common.count)
+        refined = jnp.clip(refined, box.origin - maximum.EDGE * box.scale, box.origin + maximum.EDGE * box.scale)
+        lag = refined - common.path[ALL]
+        anew = begun & (0.5 * lag @ common.information[ALL] @ lag > _FAR)
+        z = jnp.where(begun, jnp.where(anew, tops[RECENT], refined), common.z)
+
+        def of_recent(pair: Float[Array, "2 ..."]) -> Float[Array, "2 ..."]:
+            return jnp.where(anew, pair[RECENT], pair)
+
+        return of_recent(tau), replace(
+            common,
+            count=jnp.where(anew, 1.0 / self._sizes(t, common.count)[RECENT], common.count),
+            z=z,
+            tops=of_recent(tops),
+            path=of_recent(common.path),
+            information=of_recent(common.information),
+            Q=of_recent(Q),
         )
 
     def _boxed(
@@ -220,53 +292,61 @@ class OnlineEM(ParticleFilter):
         On a smaller box the same polynomial stands, exactly. Outwards only its quadratic part is taken along: higher powers
         blow up beyond their box, and what is lost is forgotten with the next observations.
         """
-        gibbs, z, low, high = estimate.gibbs, estimate.z, estimate.low, estimate.high
+        gibbs, low, high, middle = estimate.gibbs, estimate.low, estimate.high, estimate.tops[self._kept]
         first_low, first_high = first_box(gibbs.coordinates(model), gibbs.approximation)
         half = 0.5 * (high - low)
         due = estimate.t >= estimate.look
-        near = (z < low + _NEAR * half) & (low > first_low) | (z > high - _NEAR * half) & (high < first_high)
+        points = jnp.concatenate([estimate.tops, estimate.z[None]])
+        near = (points < low + _NEAR * half) & (low > first_low)
+        near |= (points > high - _NEAR * half) & (high < first_high)
         out = jnp.any(near)
 
         def move() -> tuple[Array, Estimate]:
             reach = self._reach(estimate)
-            inner = jnp.maximum(low, estimate.mean - reach), jnp.minimum(high, estimate.mean + reach)
+            inner = jnp.maximum(low, middle - reach), jnp.minimum(high, middle + reach)
             outer = jnp.maximum(low - half, first_low), jnp.minimum(high + half, first_high)
             ends = [jnp.where(out, wide, narrow) for wide, narrow in zip(outer, inner, strict=True)]
-            all_ = jnp.concatenate([tau[0], tau[1], estimate.Q[:, None]], axis=1)
+            all_ = jnp.concatenate([tau[RECENT], tau[ALL], estimate.Q.T], axis=1)
             high_powers = jnp.asarray([sum(k) > 2 for k in gibbs.indices.exponents])
             all_ = jnp.where(out & high_powers[:, None], 0.0, all_)
             moved = estimate.box.move(all_, basis.Chebyshev(gibbs.indices, *ends)).at[0].set(0.0)
-            look = jnp.where(due, 2 * estimate.t, estimate.look)
-            mean, Q = estimate.mean, moved[:, -1]
-            both = jnp.stack([moved[:, : self.particles], moved[:, self.particles : -1]])
-            return both, Estimate(gibbs, estimate.t, z, mean, Q, ends[0], ends[1], look, mean)
+            look, n = jnp.where(due, 2 * estimate.t, estimate.look), self.particles
+            both, Q = jnp.stack([moved[:, :n], moved[:, n : 2 * n]]), moved[:, 2 * n :].T
+            return both, replace(estimate, Q=Q, low=ends[0], high=ends[1], look=look, anchor=middle)
 
         return jax.lax.cond(due | out, move, lambda: (tau, estimate))
 
-    def _reach(self, estimate: Estimate) -> Float[Array, " p"]:
-        """How far from the average its box goes: room for what estimates from t^exponent observations scatter.
+    @property
+    def _kept(self) -> int:
+        """The average that the answer is from."""
+        return RECENT if self.averaging is None else ALL
 
-        Many standard errors, as if the states were seen; some moves since the last look; and where the estimate is now.
+    def _reach(self, estimate: Estimate) -> Float[Array, " p"]:
+        """How far from the maximum of Q its box goes: room for what estimates from t^exponent observations scatter.
+
+        Many standard errors, as if the states were seen; some moves since the last look; and where the estimates are now.
         """
-        box = estimate.box
-        bend = maximum.curvature(box.indices, estimate.Q, (estimate.mean - box.origin) / box.scale)
+        box, middle = estimate.box, estimate.tops[self._kept]
+        bend = maximum.curvature(box.indices, estimate.Q[self._kept], (middle - box.origin) / box.scale)
         values, vectors = jnp.linalg.eigh(-bend)
         count = (estimate.t + 1.0) ** self.exponent
         errors = box.scale * jnp.sqrt(vectors**2 @ (1.0 / jnp.maximum(values, 1e-30)) / count)
-        moves = jnp.abs(estimate.mean - estimate.anchor) + jnp.abs(estimate.z - estimate.mean)
+        spread = jnp.maximum(jnp.abs(estimate.tops[RECENT] - middle), jnp.abs(estimate.z - middle))
+        moves = jnp.abs(middle - estimate.anchor) + spread
         return jnp.where(values[0] > 0.0, _ERRORS * errors + _MOVES * moves, jnp.inf)
 
     def posterior(self, model: StateSpaceModel, state: Cloud) -> PointPosterior:
-        theta = state.common.gibbs.coordinates(model).theta(state.common.mean)
+        theta = state.common.gibbs.coordinates(model).theta(state.common.z)
         return PointPosterior(parameters(model), theta, state.x, state.weights)
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
         gibbs = self.gibbs(model, u)
-        average = "no average" if self.averaging is None else f"Q averaged with weights t^{self.averaging:g}"
+        refined = f"the average of Q with weights t^{self.averaging or 0.0:g}, corrected for missing information"
         return {
             **super().describe(model, u),
             **describe_gibbs(gibbs, model, u, 1),
-            "steps": f"t^-{self.exponent:g} after {self.burn_in} observations; {average}",
+            "steps": f"t^-{self.exponent:g} after {self.burn_in} observations",
+            "answer": "the maximum of the recent Q" if self.averaging is None else f"the maximum of {refined}",
             "backward draws": f"{self.draws} a particle",
             "maximises": "likelihood and prior" if self.prior else "the likelihood",
         }
@@ -275,6 +355,11 @@ class OnlineEM(ParticleFilter):
 def _top(box: basis.Chebyshev, coefficients: Float[Array, " terms"], z: Float[Array, " p"]) -> Float[Array, " p"]:
     """The maximum of a polynomial on a box, sought from z."""
     return box.origin + box.scale * maximum.climb(box.indices, coefficients, (z - box.origin) / box.scale, _NEWTON)
+
+
+def _finite(slope: Float[Array, " p"]) -> Float[Array, " p"]:
+    """A density that is 0 or has a corner may have no slope: it then says nothing."""
+    return jnp.where(jnp.isfinite(slope), slope, 0.0)
 
 
 def _spread(theta: Float[Array, " p"], particles: int) -> Float[Array, "p particles"]:
