@@ -67,6 +67,10 @@ class Offline(eqx.Module):
         """What cannot be compiled together with the iterations, since it changes the shape of the state."""
         return state
 
+    def grown(self, pauses: int) -> "Offline":
+        """The same method as it is after so many pauses: its `begin` makes a state of the shape that there is then."""
+        return self
+
     @abstractmethod
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
         """The settings in words, with what was chosen automatically for this model."""

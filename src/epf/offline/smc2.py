@@ -10,6 +10,7 @@ them are accepted, the inner particles are doubled: filters with twice as many g
 the thetas are weighed by the ratio of the two estimates (section 3.6.1 there).
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -192,6 +193,9 @@ class SMC2(Sequential):
         self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Population
     ) -> Population:
         return _doubled(self, key, model, ys, us, state)
+
+    def grown(self, pauses: int) -> "SMC2":
+        return dataclasses.replace(self, particles=self.particles * 2**pauses)
 
     def posterior(self, model: StateSpaceModel, state: Population) -> PopulationPosterior:
         weights = jnp.exp(state.log_weights)
