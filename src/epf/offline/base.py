@@ -60,7 +60,7 @@ class Offline(eqx.Module):
         return jnp.asarray(True)
 
     def pauses(self, state: Any) -> Bool[Array, ""]:
-        """Whether `between` is due before the next iteration."""
+        """Whether `between` is due before the next iteration; it is not done after the last."""
         return jnp.asarray(False)
 
     def between(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Any) -> Any:
