@@ -93,3 +93,31 @@ def exact_coefficient(ys):
     weights, log_mean = grid_posterior(log_likelihood + log_prior)
     mean = weights @ grid
     return mean, np.sqrt(weights @ (grid - mean) ** 2), log_mean + np.log(grid[-1] - grid[0] + grid[1] - grid[0])
+
+
+def ar_log_likelihoods(a, v, ys):
+    """log p(y_1:t | a, v) of `AR` at every t, for many values of a and v at once: shape (T, *shape)."""
+    a, v = np.broadcast_arrays(np.asarray(a, float), np.asarray(v, float))
+    m, P, total, found = np.zeros(a.shape), np.ones(a.shape), np.zeros(a.shape), []
+    for y in np.asarray(ys, float):
+        m, P = a * m, a**2 * P + v
+        S, e = P + 0.25, y - m
+        total = total - 0.5 * (e**2 / S + np.log(2 * np.pi * S))
+        m, P = m + P / S * e, P * 0.25 / S
+        found.append(total)
+    return np.array(found)
+
+
+def exact_ar(ys, times):
+    """Posterior means and sds of a and v of `AR` at some times, each (times, 2): a grid in a and log v."""
+    a, log_v = np.meshgrid(np.linspace(-1.5, 2.5, 401), np.linspace(-4.5, 3.0, 301), indexing="ij")
+    v = np.exp(log_v)
+    log_prior = -0.5 * a**2 - 3.0 * log_v - 1.0 / v  # N(0, 1) and, in log v, the inverse gamma (3, 1)
+    told = ar_log_likelihoods(a, v, ys[: max(times)])
+    means, sds = [], []
+    for t in times:
+        weights, _ = grid_posterior(told[t - 1] + log_prior)
+        mean = np.array([np.sum(weights * a), np.sum(weights * v)])
+        means.append(mean)
+        sds.append(np.sqrt([np.sum(weights * (a - mean[0]) ** 2), np.sum(weights * (v - mean[1]) ** 2)]))
+    return np.array(means), np.array(sds)

@@ -15,10 +15,13 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf import checkpoint, tensors
+from epf import checkpoint
 from epf.errors import CheckpointError, EPFError, EPFWarning
+from epf.filters.base import Filter
 from epf.fingerprint import describe, model_traces, rebuild
 from epf.kept import Kept
+from epf.offline.base import Offline
+from forged import mutate_meaning, resealed
 from models import AR
 
 _, Y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=14, seed=3)
@@ -114,9 +117,12 @@ def test_methods_are_made_again_from_their_settings():
         epf.LiuWest(10, proposal=epf.Defensive(0.2), resampling=epf.Residual(), rho=0.8),
         epf.MarginalEPF(50, nodes=(5, 7)),
         epf.EPF(20, approximation=epf.Chebyshev(box={"theta": (-1.0, 1.0)})),
+        epf.PMMH(10**6, particles=6400),
+        epf.ParticleGibbs(ahead=2, proposal=epf.Bootstrap()),
+        epf.SMC2(200, particles=50),
     ]
     for method in [*METHODS.values(), *own]:
-        assert eqx.tree_equal(rebuild(json.loads(json.dumps(describe(method))), 10_000), method), method
+        assert eqx.tree_equal(rebuild(json.loads(json.dumps(describe(method))), 10_000, (Filter, Offline)), method)
 
 
 def test_kept_observations_come_back():
@@ -204,22 +210,6 @@ def test_what_is_no_file_or_of_another_kind_is_refused(saved, tmp_path):
         epf.Stream(epf.zoo.Sin(), epf.SIR(10)).save(tmp_path / "no" / "run.epf")
 
 
-def resealed(content, change, sign=False):
-    """The same file with another header and table, its checksum right."""
-    length = int.from_bytes(content[:8], "little")
-    top = json.loads(content[8 : 8 + length])
-    header = json.loads(top["__metadata__"]["epf"])
-    data = change(header, top, content[8 + length :])
-    if sign and {"model", "method", "model_traces"} <= header.keys():
-        header["fingerprint"] = checkpoint._fingerprint(header)
-    text = json.dumps(header)
-    table = {name: entry for name, entry in top.items() if name != "__metadata__"}
-    hasher = tensors._hasher(text, table)
-    hasher.update(data)
-    new = json.dumps({"__metadata__": {"epf": text, "checksum": hasher.hexdigest()}, **table}).encode()
-    return len(new).to_bytes(8, "little") + new + data
-
-
 def test_forged_headers_are_refused(saved, tmp_path):
     _, _, content = saved
     path = tmp_path / "forged.epf"
@@ -253,6 +243,8 @@ def test_forged_headers_are_refused(saved, tmp_path):
         epf.EPF(20, sampler=epf.InverseCDF(10**9 + 1)),
         epf.MarginalEPF(20, nodes=10**9),
         epf.MarginalEPF(20, nodes=(10**5, 10**5)),
+        epf.PMMH(20, particles=10**9),
+        epf.SMC2(10**9),
     ):  # made from a file alone they would cost memory or time without end
 
         def swapped(h, top, data, huge=huge):
@@ -277,7 +269,7 @@ def test_ten_thousand_mutated_files_are_refused_or_right(saved, tmp_path, monkey
     stream, _, content = saved
     path, random_ = tmp_path / "mutated.epf", random.Random(1)
     # The model and the method in hand are the same in all cases: what they look like is worked out once.
-    structure = checkpoint._structure(stream.method, stream.model, 5, 0)
+    structure = checkpoint._structure(stream.method, stream.model, {"seed": 5, "t": 3, "inputs": 0})
     traces = checkpoint.model_traces(stream.model, 0)
     monkeypatch.setattr(checkpoint, "_structure", lambda *_: structure)
     monkeypatch.setattr(checkpoint, "model_traces", lambda *_: traces)
@@ -320,44 +312,6 @@ def test_ten_thousand_mutated_files_are_refused_or_right(saved, tmp_path, monkey
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # kilobytes
     assert grown < 50_000
     assert accepted < 3000  # changed numbers under a right checksum, and nothing else
-
-
-def mutate_meaning(content, random_):
-    """One entry of the header or the table becomes something else, and the checksum follows."""
-    odd = [
-        None,
-        True,
-        -1,
-        0,
-        2**31,
-        2**63,
-        10**40,
-        1.5,
-        "",
-        "x",
-        [],
-        {},
-        [1],
-        [[]],
-        {"class": "EPF", "fields": {}},
-        "F64",
-    ]
-
-    def change(header, top, data):
-        place = random_.choice([header, header, header["facts"], header["method"], *top.values()])
-        if isinstance(place, dict) and place:
-            name = random_.choice(list(place))
-            if random_.random() < 0.2:
-                del place[name]
-            elif isinstance(place[name], list) and place[name] and random_.random() < 0.7:
-                place[name][random_.randrange(len(place[name]))] = random_.choice(odd)
-            else:
-                place[name] = random_.choice(odd)
-        if random_.random() < 0.1:
-            data = data[: random_.randrange(len(data))]
-        return data
-
-    return bytearray(resealed(bytes(content), change, sign=random_.random() < 0.5))
 
 
 def test_the_last_files_are_kept_and_a_half_written_one_does_no_harm(saved, tmp_path):

@@ -1,6 +1,5 @@
 """Chains: the answer of a method that draws theta by Markov chains."""
 
-import json
 import os
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 from epf.errors import SettingError
 from epf.model import StateSpaceModel, parameters
 from epf.offline.base import Draw, MarkovChains
+from epf.parameters import Parameters
 from epf.posterior import ParticlePosterior
 from epf.result import Answer
 
@@ -28,8 +28,8 @@ class Chains(Answer):
 
     def __init__(
         self,
-        model: StateSpaceModel,
-        method: MarkovChains,
+        model: StateSpaceModel | None,
+        method: MarkovChains | None,
         seed: int,
         t: int,
         state: Any,
@@ -38,8 +38,8 @@ class Chains(Answer):
         settings: dict[str, str],
     ) -> None:
         self.model = model
-        self.method = method
-        self.settled = method
+        self.method: Any = method
+        self.settled: Any = method
         """The method with what it chose from the data."""
         self.seed = seed
         self.t = t
@@ -59,7 +59,7 @@ class Chains(Answer):
     @property
     def kept(self) -> int:
         """Draws of each chain; of a run that was interrupted in its warm-up, the second half of what there is."""
-        after = self.done - self.method.warmup
+        after = self.done - self.warmup
         return after if after >= 2 else (self.done + 1) // 2
 
     @property
@@ -67,6 +67,15 @@ class Chains(Answer):
         """Draws by name, each of shape (chains, draws, *shape)."""
         theta = self._theta
         return self.parameters.as_dict(theta, theta.shape[:2])
+
+    @property
+    def warmup(self) -> int:
+        """The iterations in which the chains adapted."""
+        return self.method.warmup
+
+    @property
+    def _parameters(self) -> Parameters:
+        return parameters(self.model)
 
     @property
     def acceptance(self) -> np.ndarray:
@@ -80,9 +89,7 @@ class Chains(Answer):
         x = np.moveaxis(np.asarray(self.record.x[-self.kept :]), 1, 0)
         x = np.moveaxis(x.reshape(count, *x.shape[2:]), 0, -1)
         weights = jnp.full(count, 1.0 / count)
-        return ParticlePosterior(
-            parameters(self.model), jnp.asarray(theta.reshape(count, -1).T), jnp.asarray(x), weights
-        )
+        return ParticlePosterior(self._parameters, jnp.asarray(theta.reshape(count, -1).T), jnp.asarray(x), weights)
 
     @property
     def rhat(self) -> dict[str, Any]:
@@ -113,15 +120,17 @@ class Chains(Answer):
         """An xarray.Dataset over time: mean and sd of the state given the whole series (ParticleGibbs only)."""
         import xarray as xr
 
-        found = self.method.smoothed(self.state)
-        if found is None:
-            raise SettingError(
-                f"{type(self.method).__name__} has no paths of the state{' yet' if self.interrupted else ''}: use "
-                "epf.ParticleGibbs, which draws them."
-            )
-        mean, sd = (np.asarray(part) for part in found)
+        if self.smoothed_moments is None:
+            yet = " yet" if self.interrupted else ""
+            self._refuse(f"has no paths of the state{yet}", "use epf.ParticleGibbs, which draws them")
+        mean, sd = (np.asarray(part) for part in self.smoothed_moments)
         dims = ("time",) if mean.ndim == 1 else ("time", "state")
         return xr.Dataset({"state_mean": (dims, mean), "state_sd": (dims, sd)}, {"time": np.arange(1, self.t + 1)})
+
+    @property
+    def smoothed_moments(self) -> tuple[Any, Any] | None:
+        """Mean and sd of the state at every time, of chains that have paths."""
+        return self.method.smoothed(self.state)
 
     @property
     def log_evidence(self) -> float:
@@ -162,15 +171,13 @@ class Chains(Answer):
         return judge_chains(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a folder that anything can read: `summary.csv`, `settings.json`, and `draws.npz` with the draws by name."""
-        from epf.checkpoint import versions
+        """Write the chains into a folder; `epf.load(path)` reads it, `epf.load(path, model)` can also go on from it.
 
-        folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.summary().to_csv(folder / "summary.csv")
-        about = {**self.settings, "seed": self.seed, "observations": self.t, "versions": versions()}
-        (folder / "settings.json").write_text(json.dumps(about, indent=2) + "\n")
-        np.savez_compressed(folder / "draws.npz", **self.draws)  # type: ignore[arg-type]  names are not numpy's own
+        Anything reads `summary.csv`, `settings.json`, and `draws.npz`, which has the draws by name.
+        """
+        from epf.report.saving import save_chains
+
+        save_chains(self, Path(path))
 
     def report(self, path: str | os.PathLike[str], y: Any = None, title: str | None = None) -> None:
         """There is none: pages are made of the history of a run."""
@@ -187,7 +194,8 @@ class Chains(Answer):
         return {name: found[name].values[()] for name in self.parameters.names}
 
     def _refuse(self, what: str, remedy: str) -> NoReturn:
-        raise SettingError(f"{type(self.method).__name__} {what}: {remedy}.")
+        raise SettingError(f"{self.settings['method']} {what}: {remedy}.")
 
     def _last_words(self) -> list[str]:
-        return [f"draws: {self.kept} of each of {self.method.chains} chains, split R-hat at most {self.split_rhat:.3f}"]
+        chains = self._theta.shape[0]
+        return [f"draws: {self.kept} of each of {chains} chains, split R-hat at most {self.split_rhat:.3f}"]

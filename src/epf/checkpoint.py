@@ -1,6 +1,6 @@
-"""A stream on disk: written whole or not at all, read without running anything.
+"""A stream or an answer on disk: written whole or not at all, read without running anything.
 
-The file (`tensors.py` has its format) holds the arrays of the filter's state and a header that says whose they are. What
+The file (`tensors.py` has its format) holds the arrays of the method's state and a header that says whose they are. What
 structure they are put into comes from the model and the method in hand, traced but not run; the file has no say in it.
 """
 
@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epf.blocks import start
+from epf.blocks import start, strong
 from epf.errors import CheckpointError, EPFWarning
 from epf.filters.base import Filter
 from epf.fingerprint import describe, model_traces, rebuild
 from epf.keys import root_key
 from epf.model import StateSpaceModel, check_is_model, initial_law, observation_law, parameters
-from epf.offline.base import Sequential
+from epf.offline.base import MarkovChains, Offline, Sequential
 from epf.tensors import TensorFile, inspect, pack, write
 
 SCHEMA = 1
@@ -32,6 +32,12 @@ _LIBRARIES = ("epfilter", "jax", "jaxlib", "numpyro", "equinox", "numpy")
 _NUMERICS = ("epfilter", "jax", "jaxlib")  # another version of these may round differently
 _MOST_STEPS = 2**31 - 1
 _MOST_INPUTS = 1 << 20
+# What a file may hold: in words, the function that reads it, and the methods that it may be of.
+_KINDS: dict[str, tuple[str, str, tuple[type, ...]]] = {
+    "stream": ("a stream", "epf.Stream.load", (Filter,)),
+    "result": ("a result", "epf.load", (Filter, Sequential)),
+    "chains": ("Markov chains", "epf.load", (MarkovChains,)),
+}
 
 Wanted = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
@@ -39,7 +45,8 @@ Wanted = dict[str, tuple[np.dtype, tuple[int, ...]]]
 class Saved(NamedTuple):
     """What a file held, checked."""
 
-    method: Filter
+    kind: str
+    method: Any
     seed: int
     t: int
     inputs: int
@@ -48,7 +55,7 @@ class Saved(NamedTuple):
     arrays: dict[str, np.ndarray]
 
 
-def owner(model: StateSpaceModel, method: Filter | Sequential, inputs: int | None) -> dict[str, Any]:
+def owner(model: StateSpaceModel, method: Filter | Offline, inputs: int | None) -> dict[str, Any]:
     """Whose state it is: the part of the header that stays the same while a stream runs.
 
     Before the first observation it is not known how many `inputs` there are, and the laws cannot be traced.
@@ -75,37 +82,41 @@ def save_state(
     arrays: Mapping[str, np.ndarray],
     keep: int = 0,
 ) -> None:
-    """Write a filter's state with whatever else belongs to it: `facts` as JSON, `arrays` beside those of the state."""
+    """Write a method's state with whatever else belongs to it: `facts` as JSON, `arrays` beside those of the state."""
     header = {"kind": kind, "schema": SCHEMA, **whose, "seed": seed, "t": t, "facts": dict(facts)}
     # Nothing is stored of a state before the first observation: it is made again from the seed.
-    stored = {name: np.asarray(leaf) for name, leaf in _leaves(state).items()} if t else {}
+    stored = {name: np.asarray(leaf) for name, leaf in leaves("state", state).items()} if t else {}
     write(path, pack(header, {**stored, **arrays}), keep)
 
 
 def load_state(
     path: Path,
-    kind: str,
+    kinds: tuple[str, ...],
     model: StateSpaceModel,
-    method: Filter | None,
-    others: Callable[[TensorFile, StateSpaceModel, Filter], Wanted],
+    method: Filter | Offline | None,
+    others: Callable[[TensorFile, StateSpaceModel, Any], Wanted],
 ) -> Saved:
     """Read what `save_state` wrote, for this model; `others` says which arrays there must be beside the state's."""
     check_is_model(model)
     file = inspect(path)
-    header = check_header(file, kind)
+    header = check_header(file, *kinds)
+    allowed = _KINDS[header["kind"]][2]
     if method is None:
-        method = rebuild(header["method"], path.stat().st_size)
+        method = rebuild(header["method"], path.stat().st_size, allowed)
     _check_owner(path, header, model, method)
-    structure = _structure(method, model, header["seed"], header["inputs"]) if header["t"] else None
-    own: Wanted = {name: (np.dtype(leaf.dtype), tuple(leaf.shape)) for name, leaf in _leaves(structure).items()}
-    found = file.read(own | others(file, model, method))
+    if not isinstance(method, allowed):
+        raise malformed(path)
+    beside = others(file, model, method)
+    structure = _structure(method, model, header) if header["t"] else None
+    own: Wanted = {name: (np.dtype(leaf.dtype), tuple(leaf.shape)) for name, leaf in leaves("state", structure).items()}
+    found = file.read(own | beside)
     _mind_versions(path, header)
     state = None if structure is None else _filled(structure, found)
     arrays = {name: array for name, array in found.items() if name not in own}
-    return Saved(method, header["seed"], header["t"], header["inputs"], state, header["facts"], arrays)
+    return Saved(header["kind"], method, header["seed"], header["t"], header["inputs"], state, header["facts"], arrays)
 
 
-def check_header(file: TensorFile, kind: str) -> dict[str, Any]:
+def check_header(file: TensorFile, *kinds: str) -> dict[str, Any]:
     """The header, if every entry is of its kind; the schema is looked at first, since all else follows from it."""
     header, path = file.header, file.path
     schema = header.get("schema")
@@ -114,16 +125,25 @@ def check_header(file: TensorFile, kind: str) -> dict[str, Any]:
             f"{path} was written in schema {str(schema)[:20]!r} and this version of epf reads schema {SCHEMA}: use the "
             f"version that wrote it ({_version_in(header)})."
         )
-    if header.get("kind") != kind:
-        raise CheckpointError(f"{path} holds a {str(header.get('kind'))[:20]}, and a {kind} was asked for.")
+    kind = header.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise malformed(path)
+    if kind not in kinds:
+        held, reader, _ = _KINDS[kind]
+        raise CheckpointError(f"{path} holds {held}, and {_KINDS[kinds[0]][0]} was asked for: use {reader}.")
     if not _is_sound(header):
-        raise CheckpointError(f"{path} has a malformed header: use an earlier copy, or start afresh.")
+        raise malformed(path)
     if header["precision"] != str(_float()):
         raise CheckpointError(
             f"{path} was computed in {header['precision'][:20]} and JAX is now set to {_float()}: set jax_enable_x64 as it "
             "was then."
         )
     return header
+
+
+def malformed(path: Path) -> CheckpointError:
+    """The error for a header whose entries are not what they should be."""
+    return CheckpointError(f"{path} has a malformed header: use an earlier copy, or start afresh.")
 
 
 def _is_sound(header: Mapping[str, Any]) -> bool:
@@ -178,7 +198,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _check_owner(path: Path, header: dict[str, Any], model: StateSpaceModel, method: Filter) -> None:
+def _check_owner(path: Path, header: dict[str, Any], model: StateSpaceModel, method: Any) -> None:
     """Whether the file is of this model and this method."""
     if header["method"] != json.loads(json.dumps(describe(method))):
         theirs, ours = _class_in(header["method"]), type(method).__name__
@@ -206,24 +226,30 @@ def _mind_versions(path: Path, header: dict[str, Any]) -> None:
             )
 
 
-def _structure(method: Filter, model: StateSpaceModel, seed: int, inputs: int) -> Any:
+def _structure(method: Any, model: StateSpaceModel, header: Mapping[str, Any]) -> Any:
     """The state's tree with shapes in place of arrays; nothing is computed."""
-    u = jax.ShapeDtypeStruct((inputs,), _float()) if inputs else None
-    return eqx.filter_eval_shape(start, method, model, root_key(seed), u)
+    root, steps, inputs = root_key(header["seed"]), header["t"], header["inputs"]
+    if not isinstance(method, Offline):
+        u = jax.ShapeDtypeStruct((inputs,), _float()) if inputs else None
+        return eqx.filter_eval_shape(start, method, model, root, u)
+    ys = jax.ShapeDtypeStruct((steps, *observation_shape(model, inputs)), _float())
+    us = jax.ShapeDtypeStruct((steps, inputs), _float()) if inputs else None
+    method = method.grown(len(header["facts"].get("paused", ())))
+    return eqx.filter_eval_shape(lambda ys, us: strong(method.begin(root, model, ys, us)), ys, us)
 
 
-def _leaves(state: Any) -> dict[str, Any]:
-    """The arrays of a state by name; what is not an array is part of the structure."""
-    pairs = jax.tree_util.tree_flatten_with_path(eqx.filter(state, _is_array))[0]
-    return {f"state.{jax.tree_util.keystr(path, simple=True, separator='.')}": leaf for path, leaf in pairs}
+def leaves(name: str, tree: Any) -> dict[str, Any]:
+    """The arrays of a tree by name; what is not an array is part of the structure."""
+    pairs = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, _is_array))[0]
+    return {f"{name}.{jax.tree_util.keystr(path, simple=True, separator='.')}": leaf for path, leaf in pairs}
 
 
 def _filled(structure: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     shapes, rest = eqx.partition(structure, _is_array)
     paths, treedef = jax.tree_util.tree_flatten(shapes)
-    leaves = [jnp.asarray(arrays[name]) for name in _leaves(structure)]
-    assert len(paths) == len(leaves)
-    return eqx.combine(jax.tree_util.tree_unflatten(treedef, leaves), rest)
+    values = [jnp.asarray(arrays[name]) for name in leaves("state", structure)]
+    assert len(paths) == len(values)
+    return eqx.combine(jax.tree_util.tree_unflatten(treedef, values), rest)
 
 
 def _is_array(leaf: Any) -> bool:

@@ -21,10 +21,10 @@ import numpy as np
 from numpyro.distributions import Distribution
 
 from epf.errors import CheckpointError, EPFError
-from epf.filters.base import Filter
 from epf.laws import log_prob
-from epf.methods import streaming
+from epf.methods import rebuildable
 from epf.model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.offline.base import MarkovChains
 
 _SMALL = 64  # numbers of an array that a description shows; a larger one is shown by its hash
 _DEPTH = 12
@@ -39,7 +39,10 @@ _LIMITS = {
     "steps": 4096,
     "moves": 4096,
     "draws": 64,
+    "ahead": 64,
 }
+# The filters of Markov chains are not in their file, nor are draws that are still to come: to look at them costs nothing.
+_LIMITS_OF_CHAINS = {"particles": 1 << 20, "draws": math.inf}
 
 
 @lru_cache
@@ -62,7 +65,7 @@ def _by_name() -> dict[str, type]:
         *(Systematic, Stratified, Multinomial, Residual),
         *(Chebyshev, Taylor, InverseCDF, Slice, Metropolis, Laplace),
     )
-    return {**streaming(), **{made.__name__: made for made in parts}}
+    return {**rebuildable(), **{made.__name__: made for made in parts}}
 
 
 def describe(value: Any, depth: int = _DEPTH) -> Any:
@@ -97,8 +100,8 @@ def _describe_array(array: np.ndarray) -> Any:
     return {"array": str(array.dtype), "shape": list(array.shape), "hash": _hash(np.ascontiguousarray(array).tobytes())}
 
 
-def rebuild(description: Any, size: int) -> Filter:
-    """A method of the library from its description in a file of `size` bytes.
+def rebuild(description: Any, size: int, allowed: tuple[type, ...]) -> Any:
+    """A method of the library, of an allowed kind, from its description in a file of `size` bytes.
 
     An error asks for the method where that cannot be done: it has parts of the user's own, or numbers so large that only
     the user should be able to ask for what they cost.
@@ -107,7 +110,7 @@ def rebuild(description: Any, size: int) -> Filter:
         method = _rebuild(description, _DEPTH) if _is_modest(description, size // 4, _DEPTH) else None
     except (EPFError, TypeError, ValueError, KeyError, AttributeError):
         method = None
-    if not isinstance(method, Filter):
+    if not isinstance(method, allowed):
         raise CheckpointError(
             "The method of this file cannot be made again from its settings: give it, as in load(path, model, method)."
         )
@@ -129,7 +132,10 @@ def _is_modest(value: Any, numbers: int, depth: int) -> bool:
             "particles": numbers,
             "capacity": numbers,
             "lag": numbers,
+            "thetas": numbers,
+            "chains": numbers,
             "nodes": min(numbers, _LIMITS["nodes"]),
+            **(_LIMITS_OF_CHAINS if _is_of_chains(value.get("class")) else {}),
         }
         for name, limit in limits.items():
             setting = fields.get(name)
@@ -138,6 +144,10 @@ def _is_modest(value: Any, numbers: int, depth: int) -> bool:
                 return False
         return all(_is_modest(entry, numbers, depth - 1) for entry in fields.values())
     return True
+
+
+def _is_of_chains(name: Any) -> bool:
+    return isinstance(name, str) and issubclass(_by_name().get(name, object), MarkovChains)
 
 
 def _rebuild(value: Any, depth: int) -> Any:

@@ -23,7 +23,7 @@ from epf.model import StateSpaceModel
 from epf.offline.base import Offline, Sequential
 from epf.parameters import as_floats
 from epf.progress import progress_bar
-from epf.result import Result
+from epf.result import Answer, Result
 
 if TYPE_CHECKING:
     from epf.chains import Chains
@@ -94,7 +94,7 @@ def fit(
         return fit_offline(model, ys, us, method, seed, kept, progress, after)
     check_room(method, steps + (after.t if isinstance(after, Result) else 0))
     if after is not None:
-        after = _check_after(after, model, method, seed, kept)
+        after = check_after(after, model, method, seed, kept)
         root, state, t = root_key(seed), after.state, after.t
     else:
         root, t = root_key(seed), 0
@@ -276,15 +276,26 @@ def check_levels(levels: Sequence[float]) -> Array:
     return jnp.asarray(values)
 
 
-def _check_after(after: object, model: StateSpaceModel, method: Filter, seed: int, levels: Array) -> Result:
+def check_after(after: object, model: StateSpaceModel, method: Filter | Offline, seed: int, levels: Array) -> Result:
+    """The earlier result, if it is one that can be gone on from."""
     if not isinstance(after, Result):
         raise SettingError(f"fit(after=...) is {kind(after)}: give the Result of an earlier epf.fit.")
+    check_has_model(after)
     same = eqx.tree_equal((after.model, after.method), (model, method)) and after.seed == seed
     if not same or after.levels != tuple(levels.tolist()):
         raise SettingError(
             "fit(after=result) needs the model, method, seed and levels that made the result: pass the same ones."
         )
     return after
+
+
+def check_has_model(after: Answer) -> None:
+    """A sentence for an answer that was loaded to be looked at."""
+    if after.model is None:
+        raise SettingError(
+            "fit(after=result) cannot go on from a result that was loaded without its model: load it with the model, as in "
+            "epf.load(path, model)."
+        )
 
 
 def _settings(method: Filter, model: StateSpaceModel, us: Array | None) -> dict[str, str]:

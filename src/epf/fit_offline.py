@@ -13,6 +13,7 @@ from jaxtyping import Array
 from epf.blocks import roomy, strong
 from epf.chains import Chains
 from epf.errors import EPFWarning, NumericalError, SettingError, kind
+from epf.fit import check_after, check_has_model
 from epf.iterations import Ran, run
 from epf.kept import joined
 from epf.keys import root_key, step_key
@@ -37,7 +38,7 @@ def fit_offline(
     began = time.perf_counter()
     if isinstance(method, MarkovChains):
         return _fit_chains(model, ys, us, method, seed, levels, progress, _same_run(after, model, method, seed), began)
-    before = _earlier(after, model, method, seed, levels)
+    before = None if after is None else check_after(after, model, method, seed, levels)
     return _fit_sequential(model, ys, us, method, seed, levels, progress, before, began)
 
 
@@ -169,24 +170,12 @@ def _same_run(after: object, model: StateSpaceModel, method: MarkovChains, seed:
         return None
     if not isinstance(after, Chains):
         raise SettingError(f"fit(after=...) is {kind(after)}: give the result of an earlier epf.fit with this method.")
+    check_has_model(after)
     same = type(after.method) is type(method) and after.seed == seed and eqx.tree_equal(after.model, model)
     if not same or not eqx.tree_equal(eqx.tree_at(lambda m: m.draws, after.method, method.draws), method):
         raise SettingError(
             "fit(after=result) needs the model, seed and method that made the result, but for the number of draws: pass the "
             "same ones."
-        )
-    return after
-
-
-def _earlier(after: object, model: StateSpaceModel, method: Offline, seed: int, levels: Array) -> Result | None:
-    if after is None:
-        return None
-    if not isinstance(after, Result):
-        raise SettingError(f"fit(after=...) is {kind(after)}: give the Result of an earlier epf.fit.")
-    same = eqx.tree_equal((after.model, after.method), (model, method)) and after.seed == seed
-    if not same or after.levels != tuple(levels.tolist()):
-        raise SettingError(
-            "fit(after=result) needs the model, method, seed and levels that made the result: pass the same ones."
         )
     return after
 

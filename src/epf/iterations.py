@@ -52,17 +52,22 @@ def run(
     """Iterations `done` + 1 to `total`, or until a step fails or someone interrupts."""
     began, size, first = time.perf_counter(), _FIRST_BLOCK, done
     kept: list[Any] = []
-    paused: list[int] = []
     clock: list[tuple[int, float]] = []
     interrupted = failed = False
-    # State, iterations and blocks that belong together: an interrupt may come between any two lines.
-    latest = state, done, 0
+    # State, iterations, blocks and pauses that belong together: an interrupt may come between any two lines.
+    latest: tuple[Any, int, int, tuple[int, ...]] = state, done, 0, ()
     unit = "step" if method.sequential else "iteration"
     try:
         with progress_bar(total - done, type(method).__name__, show, unit) as advance_bar:
             while latest[1] < total and not failed:
-                state, done, _ = latest
+                state, done, blocks, paused = latest
                 block_began = time.perf_counter()
+                # Before an iteration and not after the last: what it costs is for those that come.
+                if bool(method.pauses(state)):
+                    key = jax.random.fold_in(step_key(root, done), 1)
+                    state = jax.block_until_ready(method.between(key, model, ys, us, state))
+                    paused = (*paused, done)
+                    latest = state, done, blocks, paused
                 # A cut at every quarter, where the clock is read to see how the cost grows.
                 count = min(size, total - done, *(cut - done for cut in quarters(total) if cut > done))
                 after, rows, count = _run(method, model, root, state, done, count, ys, us, levels)
@@ -70,23 +75,18 @@ def run(
                     failed, count = True, int(np.flatnonzero(rows.info.failed)[0])
                     after, rows, count = _run(method, model, root, state, done, count, ys, us, levels)
                 kept.append(rows)
-                latest = after, done + count, len(kept)
+                latest = after, done + count, len(kept), paused
                 clock.append((done + count, time.perf_counter() - began))
                 advance_bar(count)
-                if not failed and bool(method.pauses(after)):
-                    key = jax.random.fold_in(step_key(root, done + count), 1)
-                    after = jax.block_until_ready(method.between(key, model, ys, us, after))
-                    paused.append(done + count)
-                    latest = after, done + count, len(kept)
                 if time.perf_counter() - block_began < _SECONDS_A_BLOCK / 2:
                     size = min(2 * size, _ROOM)
     except KeyboardInterrupt:
         interrupted = True
-    state, done, blocks = latest
+    state, done, blocks, paused = latest
     if interrupted and done == first:
         raise KeyboardInterrupt
     joined = jax.tree.map(lambda *blocks: np.concatenate(blocks), *kept[:blocks])
-    return Ran(state, joined, done, interrupted and done < total, failed, tuple(paused), tuple(clock))
+    return Ran(state, joined, done, interrupted and done < total, failed, paused, tuple(clock))
 
 
 def quarters(total: int) -> tuple[int, ...]:

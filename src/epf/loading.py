@@ -1,25 +1,29 @@
-"""A saved result, with the model that made it or without."""
+"""A saved answer, with the model that made it or without."""
 
 import os
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from epf.blocks import Record
-from epf.checkpoint import check_header, load_state, number
+from epf.chains import Chains
+from epf.checkpoint import Saved, check_header, load_state, number
 from epf.filters.base import Filter
 from epf.fit import check_method
 from epf.model import StateSpaceModel
+from epf.offline.base import Draw, Offline
 from epf.parameters import Parameters
 from epf.posterior import ParticlePosterior
 from epf.report import saving
 from epf.result import Result
 from epf.tensors import inspect
 
+_KINDS = ("result", "chains")
 _SUPPORTS = {"positive": constraints.positive, "unitinterval": constraints.unit_interval}
 
 
@@ -44,42 +48,62 @@ class Draws(ParticlePosterior):
         return self.x_moments
 
 
-def load(path: str | os.PathLike[str], model: StateSpaceModel | None = None, method: Filter | None = None) -> Result:
-    """The result that `result.save(path)` wrote.
+def load(
+    path: str | os.PathLike[str], model: StateSpaceModel | None = None, method: Filter | Offline | None = None
+) -> Result | Chains:
+    """The answer that `result.save(path)` wrote: a filter's Result, or Chains.
 
-    With the model it is the very result, from which `epf.fit(..., after=result)` goes on; without, it has the history, the
-    settings and draws of the parameters, so everything but forecasts and going on. Nothing in the folder is run.
+    With the model it is the very answer, from which `epf.fit(..., after=result)` goes on; without, it has the history or the
+    draws, the settings and all that follows from them, so everything but forecasts and going on. Nothing in the folder is
+    run. The method is made again from its settings, or given where it has parts of your own (`epf.Guided`).
     """
     path = Path(path)
     path = path / saving.NAME if path.is_dir() else path
     if method is not None:
-        check_method(method)
-    if model is None:
-        file = inspect(path)
-        header = check_header(file, "result")
-        # The arrays of the state are of no use without the model; they are read as they lie.
-        own = {k: (v.dtype, v.shape) for k, v in file.layouts.items() if k.startswith("state.")}
-        arrays = file.read(own | saving.wanted(file, None, None))
-        seed, t, inputs, state, facts = header["seed"], header["t"], header["inputs"], None, header["facts"]
-    else:
-        saved = load_state(path, "result", model, method, saving.wanted)
-        arrays, method = saved.arrays, saved.method
-        seed, t, inputs, state, facts = saved.seed, saved.t, saved.inputs, saved.state, saved.facts
+        check_method(method, Filter, Offline)
+    saved = _without_model(path) if model is None else load_state(path, _KINDS, model, method, saving.wanted)
+    return _chains(model, saved, path) if saved.kind == "chains" else _result(model, saved, path)
+
+
+def _without_model(path: Path) -> Saved:
+    file = inspect(path)
+    header = check_header(file, *_KINDS)
+    # The arrays of the state are of no use without the model; they are read as they lie.
+    own = {k: (v.dtype, v.shape) for k, v in file.layouts.items() if k.startswith("state.")}
+    arrays = file.read(own | saving.wanted(file, None, None))
+    return Saved(header["kind"], None, header["seed"], header["t"], header["inputs"], None, header["facts"], arrays)
+
+
+def _result(model: StateSpaceModel | None, saved: Saved, path: Path) -> Result:
+    facts, record = saved.facts, saving.record_of("result", saved.arrays)
     levels = tuple(float.fromhex(level) for level in facts["levels"])
-    record, seconds = saving.record_of(arrays), number(path, facts, "seconds")
-    if model is None or method is None:
-        priors = {name: _prior(tuple(shape), support) for name, shape, support in facts["parameters"]}
-        posterior = _draws(Parameters(priors), jnp.asarray(arrays["draws"]), record)
-        result = _Loaded(posterior, seed, t, record, levels, seconds, facts["settings"])
+    rest = record, levels, number(path, facts, "seconds"), facts["settings"]
+    if model is None:
+        posterior = _draws(_parameters(facts), jnp.asarray(saved.arrays["draws"]), record)
+        result = _LoadedResult(posterior, saved.seed, saved.t, *rest)
     else:
-        result = Result(model, method, seed, t, state, record, levels, seconds, facts["settings"])
-    result.inputs = inputs
-    if "past.ys" in arrays:
-        result.past = arrays["past.ys"], arrays.get("past.us")
+        result = Result(model, saved.method, saved.seed, saved.t, saved.state, *rest)
+    result.inputs, result.paused = saved.inputs, tuple(facts.get("paused", ()))
+    result.interrupted = facts.get("interrupted", False)
+    if "past.ys" in saved.arrays:
+        result.past = saved.arrays["past.ys"], saved.arrays.get("past.us")
     return result
 
 
-class _Loaded(Result):
+def _chains(model: StateSpaceModel | None, saved: Saved, path: Path) -> Chains:
+    facts, arrays = saved.facts, saved.arrays
+    rest = saving.record_of("chains", arrays), number(path, facts, "seconds"), facts["settings"]
+    if model is None:
+        smoothed = (arrays["smoothed.mean"], arrays["smoothed.sd"]) if "smoothed.mean" in arrays else None
+        chains = _LoadedChains(_parameters(facts), facts["warmup"], smoothed, saved.seed, saved.t, *rest)
+    else:
+        chains = Chains(model, saved.method, saved.seed, saved.t, saved.state, *rest)
+        chains.settled = saving.settled_of(saved.method, facts)
+    chains.past, chains.interrupted = (arrays["past.ys"], arrays.get("past.us")), facts.get("interrupted", False)
+    return chains
+
+
+class _LoadedResult(Result):
     """A result without its model."""
 
     posterior: Any = None
@@ -94,11 +118,34 @@ class _Loaded(Result):
         seconds: float,
         settings: dict[str, str],
     ) -> None:
-        nothing: Any = None  # stands for the model, the method and the state
-        self.model, self.method, self.state, self.past, self.inputs = nothing, nothing, nothing, None, 0
-        self.posterior, self.record = posterior, record
-        self.seed, self.t, self.levels, self.seconds, self.settings = seed, t, levels, seconds, settings
-        self.clock, self.paused, self.interrupted = (), (), False
+        super().__init__(None, None, seed, t, None, record, levels, seconds, settings)
+        self.posterior = posterior
+
+
+class _LoadedChains(Chains):
+    """Chains without their model."""
+
+    warmup: Any = None
+    smoothed_moments: Any = None
+    _parameters: Any = None
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        warmup: int,
+        smoothed: tuple[np.ndarray, np.ndarray] | None,
+        seed: int,
+        t: int,
+        record: Draw,
+        seconds: float,
+        settings: dict[str, str],
+    ) -> None:
+        super().__init__(None, None, seed, t, None, record, seconds, settings)
+        self._parameters, self.warmup, self.smoothed_moments = parameters, warmup, smoothed
+
+
+def _parameters(facts: dict[str, Any]) -> Parameters:
+    return Parameters({name: _prior(tuple(shape), support) for name, shape, support in facts["parameters"]})
 
 
 def _prior(shape: tuple[int, ...], support: str) -> Any:

@@ -14,8 +14,8 @@ class Entry(NamedTuple):
     settings: tuple[tuple[str, Any], ...] = ()
     particles: bool = True
     """It has particles, so that their number can be said."""
-    streams: bool = True
-    """It takes one observation at a time, so that a stream's file may name it."""
+    in_files: bool = True
+    """It is made again from the settings in a file; a grid of the user's own is not."""
 
 
 METHODS = {
@@ -31,10 +31,10 @@ METHODS = {
     "particle-learning": Entry("epf.filters.particle_learning", "ParticleLearning"),
     "practical": Entry("epf.filters.practical_filter", "PracticalFilter"),
     "online-em": Entry("epf.filters.online_em", "OnlineEM"),
-    "pmmh": Entry("epf.offline.pmmh", "PMMH", streams=False),
-    "particle-gibbs": Entry("epf.offline.particle_gibbs", "ParticleGibbs", streams=False),
-    "smc2": Entry("epf.offline.smc2", "SMC2", streams=False),
-    "point-mass": Entry("epf.offline.point_mass", "PointMass", particles=False, streams=False),
+    "pmmh": Entry("epf.offline.pmmh", "PMMH"),
+    "particle-gibbs": Entry("epf.offline.particle_gibbs", "ParticleGibbs"),
+    "smc2": Entry("epf.offline.smc2", "SMC2"),
+    "point-mass": Entry("epf.offline.point_mass", "PointMass", particles=False, in_files=False),
 }
 
 
@@ -62,6 +62,6 @@ def load(found: Entry) -> type:
     return getattr(import_module(found.module), found.title)
 
 
-def streaming() -> dict[str, type]:
-    """The classes that take one observation at a time, by their own names."""
-    return {found.title: load(found) for found in METHODS.values() if found.streams}
+def rebuildable() -> dict[str, type]:
+    """The classes that a file may name, by their own names."""
+    return {found.title: load(found) for found in METHODS.values() if found.in_files}

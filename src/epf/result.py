@@ -22,7 +22,8 @@ from epf.posterior import Posterior
 class Answer:
     """What every answer can be asked: the posterior after the last observation, by name, as numbers, draws and pictures."""
 
-    model: StateSpaceModel
+    model: Any
+    """None, as the method and its state, in an answer that was loaded without it."""
     t: int
     settings: dict[str, str]
     _title = "Result"
@@ -120,8 +121,8 @@ class Result(Answer):
 
     def __init__(
         self,
-        model: StateSpaceModel,
-        method: Filter | Sequential,
+        model: StateSpaceModel | None,
+        method: Filter | Sequential | None,
         seed: int,
         t: int,
         state: Any,
@@ -131,7 +132,7 @@ class Result(Answer):
         settings: dict[str, str],
     ) -> None:
         self.model = model
-        self.method = method
+        self.method: Any = method
         self.seed = seed
         self.t = t
         self.state = state

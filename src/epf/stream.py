@@ -136,7 +136,7 @@ class Stream:
         path = Path(path)
         if method is not None:
             check_method(method)
-        saved = load_state(path, "stream", model, method, _beside)
+        saved = load_state(path, ("stream",), model, method, _beside)
         position = saved.facts.get("position")
         if not is_whole(position) or position < saved.t:
             raise CheckpointError(f"{path} has no proper 'position' in its header: use an earlier copy.")

@@ -89,7 +89,7 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
         table[name] = {"dtype": _CODES[array.dtype], "shape": shape, "data_offsets": [offset, offset + len(data)]}
         parts.append(data)
         offset += len(data)
-    text = json.dumps(header, sort_keys=True, allow_nan=False)
+    text = json.dumps(header, allow_nan=False)  # in its own order, as settings are to be printed
     hasher = _hasher(text, table)
     for part in parts:
         hasher.update(part)

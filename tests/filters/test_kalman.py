@@ -94,15 +94,21 @@ def test_sigma_points_give_the_moments_of_a_quadratic():
     assert info.log_evidence[0] == pytest.approx(-0.5 * (np.log(2 * np.pi * variance) + (2 - mean) ** 2 / variance))
 
 
+# The largest |z|, and the least and the largest r: the error that docs/design.md states.
+STATED = {"extended": (0.32, 0.82, 1.17), "unscented": (0.40, 0.84, 1.21)}
+
+
 @pytest.mark.slow
-def test_what_the_approximations_make_of_sin():
-    """Figures, not gates, but never NaN: both put a Gaussian where the posterior is none, and are not told how far off."""
-    for form in ({"extended": True}, {"unscented": True}):
-        for data in (1, 2, 3):
-            z, r = scores(epf.Kalman(**form), "sin", data, 1000, 1)
-            print(f"\n{form}, SIN {data}: z {z[0, :, 0].round(2)}, r {r[0, :, 0].round(2)}")
-            assert np.isfinite(z).all()
-            assert np.isfinite(r).all()
+@pytest.mark.parametrize("form", STATED)
+def test_sin_is_learned_as_well_as_stated_and_no_better(form):
+    """Both put a Gaussian where the posterior is none. Nothing is random here, so what is measured is that error itself.
+
+    An exact method would have z = 0 and r = 1; and where the posterior shrinks faster than the error, z grows with t.
+    """
+    found = [scores(epf.Kalman(**{form: True}), "sin", data, 1000, 1) for data in (1, 2, 3)]
+    z, r = (np.array([score[i][0, :, 0] for score in found]) for i in (0, 1))
+    print(f"\n{form}, SIN by data set and time: z {z.round(2).tolist()}, r {r.round(2).tolist()}")
+    assert (np.abs(z).max(), r.min(), r.max()) == pytest.approx(STATED[form], abs=0.02)
 
 
 def test_storvik_in_parameter_space():

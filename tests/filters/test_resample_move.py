@@ -10,7 +10,7 @@ from epf.errors import SettingError
 from epf.filters.resample_move import Path, Seen, log_likelihood
 from epf.keys import root_key, step_key
 from models import AR, VectorAR, exact_coefficient, run
-from scoring import rms, scores
+from scoring import scores
 
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
 
@@ -103,10 +103,19 @@ def test_a_coefficient_is_learned_as_the_exact_posterior_says():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rate", [100.0, None])
-def test_sin(rate):
-    """1000 particles, each a draw and not a density: the error of a mean of 500 effective draws is 0.045 and more."""
-    z, r = scores(epf.ResampleMove(1000, rate=rate), "sin", 1, 1000, 4)
-    print(f"\nSIN, rate {rate}: rms z {rms(z).ravel().round(3)}, r {r.mean(0).ravel().round(3)}")
-    assert np.all(rms(z) <= 0.25), z
-    assert np.all(np.abs(r.mean(axis=0) - 1.0) <= 0.15), r
+@pytest.mark.parametrize(("rate", "data"), [(100.0, (1, 2, 3)), (None, (1,))])
+def test_sin(rate, data):
+    """Means of z and r over seeds, at t = 50, 100, 300 and 1000 of each data set, within four of their Monte Carlo errors.
+
+    1000 particles, each a draw and not a density: the error of a mean of 500 effective draws is 0.045 and more. The
+    scatter is taken over all times and data sets, since that of four seeds is little known.
+    """
+    seeds = 4
+    found = [scores(epf.ResampleMove(1000, rate=rate), "sin", one, 1000, seeds) for one in data]
+    z, r = (np.stack([score[i][..., 0] for score in found], axis=1) for i in (0, 1))  # seeds, data sets, times
+    scatter = [np.sqrt(np.mean(np.var(part, axis=0, ddof=1))) for part in (z, r)]
+    print(f"\nSIN, rate {rate}: z {z.mean(0).round(3).tolist()} +- {scatter[0]:.3f}, "
+          f"r {r.mean(0).round(3).tolist()} +- {scatter[1]:.3f}")  # fmt: skip
+    assert scatter[0] <= 0.15
+    assert np.all(np.abs(z.mean(axis=0)) <= 4.0 * scatter[0] / np.sqrt(seeds)), z
+    assert np.all(np.abs(r.mean(axis=0) - 1.0) <= 4.0 * scatter[1] / np.sqrt(seeds)), r

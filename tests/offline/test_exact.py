@@ -249,7 +249,27 @@ def test_pmmh_passes_simulation_based_calibration():
         assert p > 0.0025
 
 
-def test_smc2_doubles_its_inner_particles_when_moves_are_refused():
+def test_smc2_has_the_evidence_after_many_doublings():
+    """The mean of the estimates themselves is unbiased; that of their logarithms is low by half their variance."""
+    model, y, name, mean, sd, log_evidence = linear_gaussian()
+    found, seeds = [], 24
+    for seed in range(seeds):
+        result = epf.fit(model, y, epf.SMC2(400, particles=8, proposal=Bootstrap()), seed=seed)
+        z, r = (result.mean[name] - mean) / sd, result.sd[name] / sd
+        found.append((result.log_evidence - log_evidence, z, r, len(result.paused)))
+    off, z, r, doublings = np.array(found).T
+    ratio = np.exp(off)
+    error = ratio.std(ddof=1) / np.sqrt(seeds)
+    print(f"SMC2 after {doublings.mean():.1f} doublings: log-evidence off by {off.mean():.3f} +- {off.std(ddof=1):.3f}, "
+          f"mean ratio {ratio.mean():.3f} +- {error:.3f}, rms z {np.sqrt(np.mean(z**2)):.3f}, r {r.mean():.3f}")  # fmt: skip
+    assert doublings.min() >= 3
+    assert abs(ratio.mean() - 1.0) < 4.0 * error
+    assert off.std(ddof=1) < 0.3  # or the mean ratio says nothing
+    assert abs(z.mean()) < 4.0 * z.std(ddof=1) / np.sqrt(seeds)
+    assert abs(r.mean() - 1.0) < 4.0 * r.std(ddof=1) / np.sqrt(seeds) + 1.0 / 400.0
+
+
+def test_smc2_doubles_its_inner_particles_when_moves_are_refused(tmp_path):
     model, y, name, mean, sd, log_evidence = linear_gaussian()
     result = epf.fit(model, y, epf.SMC2(400, particles=8, proposal=Bootstrap()))
     z, r = (result.mean[name] - mean) / sd, result.sd[name] / sd
@@ -258,5 +278,13 @@ def test_smc2_doubles_its_inner_particles_when_moves_are_refused():
     assert result.paused
     assert result.state.particles == 8 * 2 ** len(result.paused)
     assert abs(z) <= 4.0 * np.sqrt(2.0 / 200.0)
+    # Where the state has its shape from the doublings, it is saved and gone on from as well.
+    part = epf.fit(model, y[:90], epf.SMC2(400, particles=8, proposal=Bootstrap()))
+    part.save(tmp_path / "part")
+    loaded = epf.load(tmp_path / "part", model)
+    assert loaded.paused == tuple(t for t in result.paused if t < 90)
+    on = epf.fit(model, y[90:], epf.SMC2(400, particles=8, proposal=Bootstrap()), after=loaded)
+    np.testing.assert_array_equal(on.record.mean, result.record.mean)
+    assert (on.log_evidence, on.settings) == (result.log_evidence, result.settings)
     with pytest.warns(epf.errors.EPFWarning, match="inner particles that it may have at most"):
         epf.fit(model, y, epf.SMC2(400, particles=8, most=8, proposal=Bootstrap()))

@@ -27,7 +27,7 @@ def trajectory(result):
 
 
 @each
-def test_vectors_inputs_and_missing_components(method):
+def test_vectors_inputs_and_missing_components(method, tmp_path):
     inputs = np.sin(np.arange(STEPS, dtype=np.float32))[:, None]
     _, y = epf.simulate(VectorAR(), {"a": [0.9, 0.5], "gain": 0.7}, steps=STEPS, seed=1, inputs=inputs)
     y[5], y[3, 1] = np.nan, np.nan
@@ -42,6 +42,10 @@ def test_vectors_inputs_and_missing_components(method):
     assert other.mean["gain"] != result.mean["gain"]  # the inputs matter
     if isinstance(method, epf.ParticleGibbs):
         assert dict(result.smoothed.sizes) == {"time": STEPS, "state": 2}
+    result.save(tmp_path / "out")
+    loaded = epf.load(tmp_path / "out", VectorAR())
+    pairs = zip(jax.tree.leaves((loaded.state, loaded.past)), jax.tree.leaves((result.state, result.past)), strict=True)
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
 
 class Simplex(AR):

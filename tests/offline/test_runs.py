@@ -1,8 +1,10 @@
 """What every method that needs the whole series must do: repeat itself, be interrupted, miss data, answer and refuse."""
 
 import contextlib
+import copy
 import dataclasses
 import os
+import random
 import signal
 
 import equinox as eqx
@@ -14,8 +16,10 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf import iterations
-from epf.errors import EPFWarning, NumericalError, SettingError, UnsupportedModelError
+from epf import checkpoint, iterations
+from epf.errors import CheckpointError, EPFError, EPFWarning, NumericalError, SettingError, UnsupportedModelError
+from epf.fingerprint import describe
+from forged import mutate_meaning, resealed
 from models import AR
 
 STEPS = 12
@@ -120,7 +124,7 @@ def test_the_posterior_answers_every_question(ran):
     assert result.verdict.word in ("good", "doubtful", "do not trust")
 
 
-def test_chains_are_kept_as_chains(ran, tmp_path):
+def test_chains_are_kept_as_chains(ran):
     method, result = ran
     if not isinstance(result, epf.Chains):
         assert dict(result.history.sizes) == {"time": STEPS, "parameter": 2, "level": 3}
@@ -128,10 +132,6 @@ def test_chains_are_kept_as_chains(ran, tmp_path):
         np.testing.assert_allclose(
             result.history["log_evidence"][5] - result.history["log_evidence"][4], 0.0, atol=1e-5
         )
-        result.save(tmp_path / "out")
-        loaded = epf.load(tmp_path / "out")
-        assert loaded.mean == result.mean
-        assert loaded.history.equals(result.history)
         return
     assert result.draws["a"].shape == (2, 12)
     inference = result.to_arviz()
@@ -146,8 +146,6 @@ def test_chains_are_kept_as_chains(ran, tmp_path):
     ):
         with pytest.raises(SettingError, match=words):
             ask()
-    result.save(tmp_path / "out")
-    np.testing.assert_array_equal(np.load(tmp_path / "out" / "draws.npz")["v"], result.draws["v"])
     if isinstance(method, epf.ParticleGibbs):
         assert result.smoothed["state_mean"].shape == (STEPS,)
         assert (result.smoothed["state_sd"].values > 0.0).all()
@@ -159,6 +157,148 @@ def test_chains_are_kept_as_chains(ran, tmp_path):
         epf.fit(AR(), data(), method, seed=3, after=result)
     with pytest.raises(SettingError, match="the y and inputs"):
         epf.fit(AR(), data()[:-1], dataclasses.replace(method, draws=20), seed=3, after=result)
+
+
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def test_a_saved_run_is_the_run(ran, tmp_path):
+    method, result = ran
+    result.save(tmp_path / "out")
+    seen = epf.load(tmp_path / "out")  # without the model
+    whole = epf.load(tmp_path / "out", AR())
+    for loaded in (seen, whole):
+        assert (loaded.t, loaded.seed) == (STEPS, 3)
+        assert (loaded.settings, loaded.seconds) == (result.settings, result.seconds)
+        np.testing.assert_array_equal(trajectory(loaded), trajectory(result))
+        assert str(loaded.verdict).split("\n")[0] == result.verdict.word
+    assert eqx.tree_equal((whole.model, whole.method), (AR(), method))
+    for a, b in zip(leaves((whole.state, whole.record)), leaves((result.state, result.record)), strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert a.dtype == b.dtype
+    assert (whole.mean, whole.sd) == (result.mean, result.sd)
+    assert whole.sample(5)["v"].tolist() == result.sample(5)["v"].tolist()
+    np.testing.assert_array_equal(whole.past[0], result.past[0])
+    with pytest.raises(SettingError, match=r"loaded without its model: load it with the model, as in epf\.load"):
+        epf.fit(AR(), data(), method, seed=3, after=seen)
+    with pytest.raises(SettingError, match="loaded without its model: copy its folder"):
+        seen.save(tmp_path / "again")
+    with pytest.raises(SettingError, match="needs the model"):
+        seen.forecast(2)
+    if not isinstance(result, epf.Chains):
+        for loaded in (seen, whole):
+            assert loaded.history.equals(result.history)
+            assert (loaded.log_evidence, loaded.paused) == (result.log_evidence, result.paused)
+        # What is in the history was compiled with the step, and may be rounded otherwise.
+        assert seen.mean == pytest.approx(result.mean, rel=1e-6)
+        assert seen.sd == pytest.approx(result.sd, rel=1e-6)
+        return
+    for loaded in (seen, whole):
+        assert isinstance(loaded, epf.Chains)
+        assert loaded.summary().equals(result.summary())
+        for name, values in result.draws.items():
+            np.testing.assert_array_equal(loaded.draws[name], values)
+        assert (loaded.rhat, loaded.ess, loaded.split_rhat) == (result.rhat, result.ess, result.split_rhat)
+        assert (loaded.mean, loaded.sd, loaded.quantile(0.3)) == (result.mean, result.sd, result.quantile(0.3))
+        assert repr(loaded) == repr(result)
+        np.testing.assert_array_equal(loaded.acceptance, result.acceptance)
+        with pytest.raises(SettingError, match=f"{type(method).__name__} estimates no evidence"):
+            _ = loaded.log_evidence
+        if isinstance(method, epf.ParticleGibbs):
+            assert loaded.smoothed.equals(result.smoothed)
+    assert eqx.tree_equal(whole.settled, result.settled)
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "draws.npz")["v"], result.draws["v"])
+
+
+def test_a_loaded_run_goes_on_bit_for_bit(ran, tmp_path):
+    method, result = ran
+    y, chains = data(), isinstance(result, epf.Chains)
+    part = epf.fit(AR(), *((y, dataclasses.replace(method, draws=5)) if chains else (y[:10], method)), seed=3)
+    part.save(tmp_path / "part")
+    loaded = epf.load(tmp_path / "part", AR())
+    assert len(trajectory(loaded)) == (13 if chains else 10)
+    whole = epf.fit(AR(), y if chains else y[10:], method, seed=3, after=loaded)
+    for a, b in zip(leaves((whole.state, whole.record)), leaves((result.state, result.record)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert whole.settings == result.settings
+
+
+@pytest.fixture(scope="module")
+def chains():
+    """Chains of one method, for what is the same with all."""
+    return epf.fit(AR(), data(), METHODS[0], seed=3)
+
+
+def test_what_was_chosen_from_the_data_is_kept(chains, tmp_path):
+    left_open = copy.copy(chains)
+    left_open.method = dataclasses.replace(chains.method, particles=None)
+    left_open.interrupted = True
+    left_open.save(tmp_path / "out")
+    loaded = epf.load(tmp_path / "out", AR())
+    assert loaded.method.particles is None
+    assert eqx.tree_equal(loaded.settled, chains.settled)
+    assert loaded.interrupted
+    assert epf.load(tmp_path / "out").interrupted
+
+
+def refused(words, path, *arguments):
+    with pytest.raises(CheckpointError, match=words) as caught:
+        epf.load(path, *arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_holds_no_chains_is_refused_in_a_sentence(chains, tmp_path):
+    chains.save(tmp_path / "out")
+    path = tmp_path / "out" / "result.epf"
+    content = path.read_bytes()
+    with pytest.raises(CheckpointError, match=r"holds Markov chains, and a stream was asked for: use epf\.load\."):
+        epf.Stream.load(path, AR())
+    epf.Stream(AR(), epf.SIR(10)).save(tmp_path / "stream.epf")
+    refused(r"holds a stream, and a result was asked for: use epf\.Stream\.load\.", tmp_path / "stream.epf")
+    refused("first bytes", tmp_path / "out" / "draws.npz")
+    refused("There is no file", tmp_path / "nowhere")
+    refused("of the model AR, not Stable", path, Stable())
+    refused("PMMH, not ParticleGibbs", path, AR(), METHODS[1])
+    refused("PMMH with other settings", path, AR(), dataclasses.replace(METHODS[0], draws=13))
+
+    def forged(change, words, sign=False):
+        (tmp_path / "forged.epf").write_bytes(resealed(content, lambda h, top, data: change(h) or data, sign))
+        refused(words, tmp_path / "forged.epf", AR())
+
+    forged(lambda h: h.update(schema=2), "schema '2' and this version of epf reads schema 1")
+    forged(lambda h: h["facts"].update(chains=3), "malformed header")
+    forged(lambda h: h["facts"].update(done=10**6), "array 'record.*' is float32")
+    forged(lambda h: h["facts"].update(chosen={"particles": 10**9}), "malformed header")
+    forged(lambda h: h["facts"].update(warmup=None), "malformed header")
+    forged(lambda h: h.update(method=describe(epf.SIR(10))), "cannot be made again", sign=True)
+    forged(lambda h: h.update(kind="result"), "cannot be made again")
+    (tmp_path / "bad.epf").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    refused("checksum is wrong", tmp_path / "bad.epf")
+    (tmp_path / "bad.epf").write_bytes(content[:-9])
+    refused("cannot be used", tmp_path / "bad.epf")
+
+
+def test_mutated_files_of_chains_are_refused_or_right(chains, tmp_path, monkeypatch):
+    """One entry of the header or the table changed, the checksum set right; with the model and without."""
+    chains.save(tmp_path / "out")
+    content, path, random_ = (tmp_path / "out" / "result.epf").read_bytes(), tmp_path / "mutated.epf", random.Random(1)
+    known, traces = checkpoint.versions(), checkpoint.model_traces(AR(), 0)  # the same in all cases
+    monkeypatch.setattr(checkpoint, "versions", lambda: known)
+    monkeypatch.setattr(checkpoint, "model_traces", lambda *_: traces)
+    for case in range(1000):
+        path.write_bytes(mutate_meaning(bytearray(content), random_))
+        try:
+            loaded = epf.load(path, AR() if case % 10 == 0 else None)
+        except EPFError:
+            continue
+        assert loaded.record.theta.shape[1:] == (2, 2)
+        assert loaded.kept <= 20
+
+
+class Stable(AR):
+    def prior(self):
+        return {"a": dist.Normal(0.0, 0.5), "v": dist.InverseGamma(3.0, 1.0)}
 
 
 class Known(AR):

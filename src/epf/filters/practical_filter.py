@@ -6,8 +6,9 @@ N chains each hold a statistic of x_0:t-k, the k states after it, and theta. An 
         theta | x_0:t, y                a draw from p(theta | statistic of the frozen past and of the window)
 
 and then the oldest state of the window joins the past, which is never looked at again. No weights and no resampling, so
-nothing degenerates; but what later observations say of frozen states is lost: the answer is that of fixed-lag smoothing, and
-is as good as the lag is long against the memory of the state.
+nothing degenerates; but what later observations say of frozen states is lost, be it by the states between or by theta: the
+answer is that of fixed-lag smoothing, and is as good as the lag is long against the memory of the state and against the
+time in which the belief in theta still moves.
 """
 
 from typing import Any

@@ -60,12 +60,16 @@ class Offline(eqx.Module):
         return jnp.asarray(True)
 
     def pauses(self, state: Any) -> Bool[Array, ""]:
-        """Whether `between` is due before the next iteration."""
+        """Whether `between` is due before the next iteration; it is not done after the last."""
         return jnp.asarray(False)
 
     def between(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Any) -> Any:
         """What cannot be compiled together with the iterations, since it changes the shape of the state."""
         return state
+
+    def grown(self, pauses: int) -> "Offline":
+        """The same method as it is after so many pauses: its `begin` makes a state of the shape that there is then."""
+        return self
 
     @abstractmethod
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:

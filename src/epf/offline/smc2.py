@@ -6,10 +6,18 @@
 The moves are exact whatever the number of inner particles, so the posterior is that of every t, up to the Monte Carlo error
 of the thetas, and so is the evidence. Proposals come from a Gaussian fitted to the cloud of thetas: in turn from the
 Gaussian itself and as a random walk with its covariance, which reaches what a Gaussian misses. When fewer than a fifth of
-them are accepted, the inner particles are doubled: filters with twice as many go through y_1:t at the same thetas, and
-the thetas are weighed by the ratio of the two estimates (section 3.6.1 there).
+them are accepted, the inner particles are doubled. There (section 3.6.1) filters with twice as many replace the old ones at
+the same thetas, which are weighed by the ratio of the two estimates; where these are noisy, next to no theta is left with
+weight, and the evidence suffers for good. Here the thetas are drawn afresh as well, from the density q of their cloud
+(`kernels.py`), and weighed by
+
+        p(theta) p(y_1:t | theta) / q(theta),
+
+in which the old estimates play no part. The mean of these weights is an unbiased estimate of p(y_1:t), from which the
+evidence goes on: what the small filters made of it is forgotten.
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -18,6 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.check import is_number, is_whole, plain
+from epf.compensated import Compensated
 from epf.errors import SettingError
 from epf.filters.bank import Filters
 from epf.filters.base import Info
@@ -25,6 +34,7 @@ from epf.keys import root_key
 from epf.matrices import cholesky, gaussian_log_density
 from epf.model import StateSpaceModel, parameters
 from epf.offline.base import Rows, Sequential
+from epf.offline.kernels import kernels
 from epf.offline.likelihood import (
     Estimate,
     accept,
@@ -50,7 +60,8 @@ class Population(eqx.Module):
     """The thetas, their weights, and the filter of each.
 
     `acceptance` is that of the last moves; `starved` the first time at which it was low with all the inner particles that
-    are allowed (0 for never).
+    are allowed (0 for never). `log_evidence` is log p(y_1:t), of which `owed` was found anew since the last step and comes
+    with the next.
     """
 
     t: Int[Array, ""]
@@ -61,6 +72,8 @@ class Population(eqx.Module):
     acceptance: Float[Array, ""]
     wants_more: Bool[Array, ""]
     starved: Int[Array, ""]
+    log_evidence: Compensated
+    owed: Float[Array, ""]
 
     @property
     def particles(self) -> int:
@@ -143,8 +156,13 @@ class SMC2(Sequential):
         few = due & (acceptance < _FEW_ACCEPTED)
         full = 2 * state.particles > self.most
         starved = jnp.where(few & full & (state.starved == 0), t + 1, state.starved)
-        info = Info(weighed.log_evidence, weighed.ess, due, weighed.collapsed, jnp.asarray(0), weighed.collapsed)
-        return Population(t + 1, free, theta, after, log_weights, acceptance, few & (not full), starved), info
+        told = weighed.log_evidence + state.owed
+        info = Info(told, weighed.ess, due, weighed.collapsed, jnp.asarray(0), weighed.collapsed)
+        log_evidence = state.log_evidence.add(weighed.log_evidence)
+        population = Population(
+            t + 1, free, theta, after, log_weights, acceptance, few & (not full), starved, log_evidence, jnp.zeros(())
+        )
+        return population, info
 
     def _moved(
         self,
@@ -191,7 +209,10 @@ class SMC2(Sequential):
     def between(
         self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Population
     ) -> Population:
-        return _doubled(self, key, model, ys, us, state)
+        return _renewed(self, key, model, ys, us, state)
+
+    def grown(self, pauses: int) -> "SMC2":
+        return dataclasses.replace(self, particles=self.particles * 2**pauses)
 
     def posterior(self, model: StateSpaceModel, state: Population) -> PopulationPosterior:
         weights = jnp.exp(state.log_weights)
@@ -235,24 +256,37 @@ def _begin(method: SMC2, key: PRNGKeyArray, model: StateSpaceModel) -> Populatio
     free = from_prior(k_prior, model, method.thetas)
     theta = jax.vmap(parameters(model).constrain)(free)
     filters = begin(method._filters(method.particles), k_filter, model, theta)
-    never = jnp.asarray(0), jnp.asarray(1.0), jnp.asarray(False)
-    return Population(never[0], free, theta, filters, uniform(method.thetas), never[1], never[2], never[0])
+    none, zero = jnp.asarray(0), jnp.zeros(())
+    equal, all_ = uniform(method.thetas), jnp.asarray(1.0)
+    return Population(none, free, theta, filters, equal, all_, jnp.asarray(False), none, Compensated.zero(), zero)
 
 
 @eqx.filter_jit
-def _doubled(
+def _renewed(
     method: SMC2, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Population
 ) -> Population:
-    """Filters with twice the particles at the same thetas, which are weighed by what the new ones say against the old."""
-    filters = estimate(method._filters(2 * state.particles), key, model, state.theta, ys, us, state.t)
-    weighed = weigh(state.log_weights, filters.value - state.filters.value)
+    """Thetas drawn afresh from the density of the cloud, each with a filter of twice the particles over y_1:t."""
+    params = parameters(model)
+    k_draw, k_filter = jax.random.split(key)
+    density = kernels(state.free, state.log_weights)
+    free = density.draw(k_draw)
+    theta = jax.vmap(params.constrain)(free)
+    filters = estimate(method._filters(2 * state.particles), k_filter, model, theta, ys, us, state.t)
+    before = state.log_evidence
+    # Against what was estimated so far, in which a long series does not drown.
+    relative = filters.log_likelihood.add(-before.total).add(-before.error).value
+    log_weights = jax.vmap(params.log_prior_free)(free) + relative - density.log_density(free)
+    weighed = weigh(uniform(method.thetas), log_weights)
+    owed = jnp.where(weighed.collapsed, 0.0, weighed.log_evidence)
     return Population(
         state.t,
-        state.free,
-        state.theta,
+        free,
+        theta,
         filters,
         weighed.log_weights,
         state.acceptance,
         jnp.asarray(False),
         state.starved,
+        before.add(owed),
+        state.owed + owed,
     )

@@ -46,11 +46,10 @@ def plot_chains(result: Any, truth: dict[str, Any] | None = None, ax: Any = None
     labels = result.parameters.labels
     axes = _panels(len(labels), ax, "plot")
     true = {} if truth is None else dict(zip(labels, np.asarray(result.parameters.vector(truth)), strict=True))
-    chains, count = result.method.chains, result.kept
-    draws = np.concatenate([values.reshape(chains, count, -1) for values in result.draws.values()], axis=2)
+    draws = np.concatenate([values.reshape(*values.shape[:2], -1) for values in result.draws.values()], axis=2)
     for i, (panel, label) in enumerate(zip(axes, labels, strict=True)):
         for chain in draws[:, :, i]:
-            panel.plot(np.arange(1, count + 1), chain, linewidth=0.5, alpha=0.7)
+            panel.plot(np.arange(1, len(chain) + 1), chain, linewidth=0.5, alpha=0.7)
         if label in true:
             panel.axhline(true[label], color=GREY, linestyle="--", linewidth=1, label="truth")
             panel.legend(loc="best", frameon=False, fontsize="small")
