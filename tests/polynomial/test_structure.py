@@ -184,3 +184,10 @@ def test_values_that_are_traced_do_not_matter():
         return x
 
     inside(1.0, 0)
+
+
+def test_what_is_expanded_together_is_counted():
+    """Affine: nothing; two sines of their own: one; a sigmoid of a product: two."""
+    assert structure(lambda t: A @ t, 2).together == 0
+    assert structure(lambda t: t[0] + jnp.sin(t[1] * X) + jnp.tanh(t[2]), 3).together == 1
+    assert structure(star, 6).together == 2

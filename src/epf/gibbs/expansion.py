@@ -8,6 +8,7 @@ off its trace; so is which powers it needs, since a law is often linear in some 
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -36,6 +37,7 @@ Law = Callable[[Float[Array, " p"]], Distribution]
 Place = Callable[[Indices], Basis]  # the basis with these powers, at a particle's box or centre
 _ORDERS = {1: 7, 2: 9, 3: 4, 4: 3}  # of the drift; half the degree of the log-density
 _FULLER = 10  # for one parameter whose whole log-density is expanded: it has no square to keep it in bounds
+_ROOM = 150  # coefficients a particle up to which an order is raised
 _CROWD = 1.6  # nodes a coefficient, above which scattered points are cheaper than a grid
 
 
@@ -73,6 +75,8 @@ def plan(where: str, law: Law, value: Float[Array, "*event"], p: int, settings: 
             f"{type(law(z)).__name__} has none: use of='density'."
         )
     order = settings.order or _default_order(form, p)
+    if settings.order is None and form == "drift" and p > 2:
+        order = _fuller_order(form, law, value, p, order)
     try:
         return _with_order(form, law, value, p, order)
     except SettingError as error:
@@ -114,13 +118,24 @@ def look_at(
     return found if len(found) == 3 else None
 
 
-def any_expansion(p: int, settings: Approximation) -> Indices:
-    """The powers for a model that cannot be looked at yet: those of any law in all parameters."""
-    return total_degree(p, 2 * (settings.order or _default_order("density", p)))
+def any_expansion(p: int, settings: Approximation) -> tuple[Indices, Approximation]:
+    """The powers for a model that cannot be looked at yet, those of any law in all parameters; and the order for them."""
+    order = settings.order or _default_order("density", p)
+    return total_degree(p, 2 * order), settings if p <= 2 else replace(settings, order=order)
 
 
 def _default_order(form: str, p: int) -> int:
     return _FULLER if p == 1 and form == "density" else _ORDERS.get(p, 2)
+
+
+def _fuller_order(form: str, law: Law, value: Array, p: int, least: int) -> int:
+    """Parameters that enter each by itself need the order of one, however many they are; as far as it costs little."""
+    together = structure(lambda z: gaussian_moments(law(z))[0], p).together
+    for order in range(_default_order(form, max(together, 1)), least, -1):
+        with suppress(SettingError):
+            if _with_order(form, law, value, p, order).result.size <= _ROOM:
+                return order
+    return least
 
 
 def _with_order(form: str, law: Law, value: Array, p: int, order: int) -> Expansion:

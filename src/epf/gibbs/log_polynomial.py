@@ -64,7 +64,7 @@ class LogPolynomial(Gibbs):
         expansions = look_at(model, approximation, u)
         p = parameters(model).size
         if expansions is None:
-            indices, forms = any_expansion(p, approximation), {"density"}
+            (indices, approximation), forms = any_expansion(p, approximation), {"density"}
         else:
             found = [expansion for expansion in expansions.values() if expansion is not None]
             powers = {k for expansion in found for k in expansion.result.exponents} | {(0,) * p}

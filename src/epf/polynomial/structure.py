@@ -68,6 +68,11 @@ class Structure:
             groups += [group.union(*touched)] if group else []
         return tuple(sorted(tuple(sorted(group)) for group in groups))
 
+    @property
+    def together(self) -> int:
+        """The most parameters that are expanded together: those in which one term is no polynomial."""
+        return max(sum(degree == inf for degree in term) for term in self.terms)
+
     def indices(self, order: int, limit: int = LIMIT) -> Indices:
         """The powers to expand the function in, and no others.
 
