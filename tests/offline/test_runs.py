@@ -68,9 +68,14 @@ def interrupted_after(monkeypatch, blocks):
 
         yield advance
 
-    with monkeypatch.context() as patch:
-        patch.setattr(iterations, "progress_bar", bar)
-        yield
+    # What a shell starts in the background ignores the signal, and so would the tests.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(iterations, "progress_bar", bar)
+            yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def trajectory(result):
