@@ -1,17 +1,14 @@
-"""The online alternatives on a linear Gaussian model, whose posterior and likelihood Kalman filters on a grid give exactly.
+"""The online alternatives on a linear Gaussian model, whose posterior Kalman filters on a grid give exactly.
 
 Each method's scatter over seeds is its Monte Carlo error, and what is stated of z and r is stated in multiples of it.
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.optimize
 
 import epf
-from epf.keys import root_key, step_key
-from models import AR, ar_log_likelihoods, exact_ar, run
+from models import AR, exact_ar, run
 
 TIMES = (25, 100)
 
@@ -60,46 +57,3 @@ def stated(method, seeds):
     told = [part.round(3).tolist() for part in (z.mean(0), errors[0], r.mean(0), errors[1])]
     print(f"\n{type(method).__name__}, a and v at t = {TIMES}: z {told[0]} +- {told[1]}, r {told[2]} +- {told[3]}")
     return z.mean(axis=0), r.mean(axis=0), *errors
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("data", [1, 2])
-def test_online_em_reaches_the_maximum_of_the_likelihood(data):
-    """a and v after 10^4 observations, within half a standard error of the maximum of Kalman's likelihood."""
-    _, y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=10_000, seed=data)
-    best, error = maximum_of_likelihood(y)
-
-    @jax.jit
-    def last(seed):
-        root, method, model = root_key(seed), epf.OnlineEM(), AR()
-
-        def step(state, at):
-            return method.step(step_key(root, at[0]), model, state, at[1], None)[0], None
-
-        times = jnp.arange(1, len(y) + 1)
-        state, _ = jax.lax.scan(step, method.init(step_key(root, 0), model), (times, jnp.asarray(y)))
-        return method.posterior(model, state).moments()[0]
-
-    z = np.array([(np.asarray(last(seed), float) - best) / error for seed in range(2)])
-    print(
-        f"\nOnlineEM, AR {data}: maximum {best.round(4)}, standard error {error.round(4)}, distance {z.round(2).tolist()}"
-    )
-    assert np.all(np.abs(z) <= 0.5), z
-
-
-def maximum_of_likelihood(ys):
-    """The best (a, v) and their standard errors, from the curvature in (a, log v)."""
-
-    def loss(at):
-        return -float(ar_log_likelihoods(at[0], np.exp(at[1]), ys)[-1])
-
-    found = scipy.optimize.minimize(
-        loss, [0.7, np.log(0.6)], method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-8}
-    )
-    h = 1e-3 * np.eye(2)
-    bend = [
-        [loss(found.x + e + f) - loss(found.x + e - f) - loss(found.x - e + f) + loss(found.x - e - f) for f in h]
-        for e in h
-    ]
-    error = np.sqrt(np.diagonal(np.linalg.inv(np.array(bend) / (4 * 1e-6))))
-    return np.array([found.x[0], np.exp(found.x[1])]), error * [1.0, np.exp(found.x[1])]

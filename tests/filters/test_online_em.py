@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import epf
+from epf.filters.em_estimate import ALL
 from epf.filters.missing_information import corrected
-from epf.filters.online_em import ALL
 from epf.gibbs.coordinates import Coordinates
 from epf.keys import root_key, step_key
 from epf.model import parameters
@@ -268,6 +268,18 @@ def test_it_reaches_the_maximum_of_the_likelihood(name, series):
     print(
         f"\n{name} {series}: maximum {best}, standard error {error}, distance in standard errors {z.round(2).tolist()}"
     )
+    assert np.all(np.abs(z) <= 0.5), z
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("series", [1, 2])
+def test_it_reaches_the_maximum_of_kalmans_likelihood(series):
+    """A coefficient and a variance, within half a standard error after 10^4 observations."""
+    _, y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=10_000, seed=series)
+    best, error = kalman_maximum(y)
+    last = estimate_of(epf.OnlineEM(), AR())
+    z = np.array([(np.asarray(last(jnp.asarray(y), seed), float) - best) / error for seed in range(2)])
+    print(f"\nAR {series}: maximum {best}, standard error {error}, distance in standard errors {z.round(2).tolist()}")
     assert np.all(np.abs(z) <= 0.5), z
 
 

@@ -31,6 +31,7 @@ from epf.check import is_number, is_whole, plain
 from epf.compensated import Plain
 from epf.draw.automatic import default_sampler
 from epf.errors import SettingError, UnsupportedModelError
+from epf.filters.em_estimate import ALL, RECENT, Estimate, boxed
 from epf.filters.missing_information import corrected
 from epf.filters.particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
 from epf.filters.polynomial_learner import describe_gibbs
@@ -48,47 +49,10 @@ from epf.smc.backward import backward_draws
 _NEWTON = 2  # steps of the M-step at each time; it starts where the last one ended
 _PRIOR_DRAWS = 513
 _LOOKS = 4  # times the burn-in: when the box is looked at first, and then whenever the time has doubled
-_ERRORS, _MOVES = 15.0, 4.0  # standard errors, and moves, that the box goes to each side
-_NEAR = 0.05  # of the box: an estimate this close to an end wants out
 _FAR = 0.1  # nats an observation: Q made with estimates so much worse than its answer says little
-RECENT, ALL = 0, 1  # the two averages
-
 
 Statistic = tuple[Float[Array, "2 terms particles"], Float[Array, "p particles"]]
 """What each particle carries: its two averages of polynomials, and its smoothed score less that of all."""
-
-
-class Estimate(eqx.Module):
-    """The estimate, what the two averages over time say, and where their polynomials live.
-
-    All in the coordinates z of the polynomials. Averages are pairs: of the recent past, and of all of it.
-    """
-
-    gibbs: LogPolynomial = eqx.field(static=True)
-    t: Int[Array, ""]
-    count: Float[Array, ""]
-    """How many observations the second average holds: t, unless it was started anew."""
-    z: Float[Array, " p"]
-    """The answer, which particles move with."""
-    tops: Float[Array, "2 p"]
-    """Where the averages of Q are largest."""
-    path: Float[Array, "2 p"]
-    """The averages of the z that they were made with."""
-    information: Float[Array, "2 p p"]
-    """The averages of s_t s_t'."""
-    score: Float[Array, " p"]
-    """s_t itself: the gradient of log p(y_t | y_1:t-1)."""
-    Q: Float[Array, "2 terms"]
-    low: Float[Array, " p"]
-    high: Float[Array, " p"]
-    look: Int[Array, ""]
-    """When the box is looked at next."""
-    anchor: Float[Array, " p"]
-    """The maximum of Q when it was looked at last."""
-
-    @property
-    def box(self) -> basis.Chebyshev:
-        return basis.Chebyshev(self.gibbs.indices, self.low, self.high)
 
 
 class OnlineEM(ParticleFilter):
@@ -235,7 +199,7 @@ class OnlineEM(ParticleFilter):
             score=s,
             Q=tau @ weights,
         )
-        tau, estimate = self._boxed(model, *self._estimated(model, tau, moved))
+        tau, estimate = boxed(model, *self._estimated(model, tau, moved), self._kept, self.exponent)
         return (tau, score - s[:, None]), estimate, jnp.asarray(jnp.nan)
 
     def _sizes(self, t: Int[Array, ""], count: Float[Array, ""]) -> Float[Array, " 2"]:
@@ -284,56 +248,10 @@ class OnlineEM(ParticleFilter):
             Q=of_recent(Q),
         )
 
-    def _boxed(
-        self, model: StateSpaceModel, tau: Float[Array, "2 terms particles"], estimate: Estimate
-    ) -> tuple[Float[Array, "2 terms particles"], Estimate]:
-        """The polynomials on a smaller box about a settled estimate, or on a larger one where the estimate wants out.
-
-        On a smaller box the same polynomial stands, exactly. Outwards only its quadratic part is taken along: higher powers
-        blow up beyond their box, and what is lost is forgotten with the next observations.
-        """
-        gibbs, low, high, middle = estimate.gibbs, estimate.low, estimate.high, estimate.tops[self._kept]
-        first_low, first_high = first_box(gibbs.coordinates(model), gibbs.approximation)
-        half = 0.5 * (high - low)
-        due = estimate.t >= estimate.look
-        points = jnp.concatenate([estimate.tops, estimate.z[None]])
-        near = (points < low + _NEAR * half) & (low > first_low)
-        near |= (points > high - _NEAR * half) & (high < first_high)
-        out = jnp.any(near)
-
-        def move() -> tuple[Array, Estimate]:
-            reach = self._reach(estimate)
-            inner = jnp.maximum(low, middle - reach), jnp.minimum(high, middle + reach)
-            outer = jnp.maximum(low - half, first_low), jnp.minimum(high + half, first_high)
-            ends = [jnp.where(out, wide, narrow) for wide, narrow in zip(outer, inner, strict=True)]
-            all_ = jnp.concatenate([tau[RECENT], tau[ALL], estimate.Q.T], axis=1)
-            high_powers = jnp.asarray([sum(k) > 2 for k in gibbs.indices.exponents])
-            all_ = jnp.where(out & high_powers[:, None], 0.0, all_)
-            moved = estimate.box.move(all_, basis.Chebyshev(gibbs.indices, *ends)).at[0].set(0.0)
-            look, n = jnp.where(due, 2 * estimate.t, estimate.look), self.particles
-            both, Q = jnp.stack([moved[:, :n], moved[:, n : 2 * n]]), moved[:, 2 * n :].T
-            return both, replace(estimate, Q=Q, low=ends[0], high=ends[1], look=look, anchor=middle)
-
-        return jax.lax.cond(due | out, move, lambda: (tau, estimate))
-
     @property
     def _kept(self) -> int:
         """The average that the answer is from."""
         return RECENT if self.averaging is None else ALL
-
-    def _reach(self, estimate: Estimate) -> Float[Array, " p"]:
-        """How far from the maximum of Q its box goes: room for what estimates from t^exponent observations scatter.
-
-        Many standard errors, as if the states were seen; some moves since the last look; and where the estimates are now.
-        """
-        box, middle = estimate.box, estimate.tops[self._kept]
-        bend = maximum.curvature(box.indices, estimate.Q[self._kept], (middle - box.origin) / box.scale)
-        values, vectors = jnp.linalg.eigh(-bend)
-        count = (estimate.t + 1.0) ** self.exponent
-        errors = box.scale * jnp.sqrt(vectors**2 @ (1.0 / jnp.maximum(values, 1e-30)) / count)
-        spread = jnp.maximum(jnp.abs(estimate.tops[RECENT] - middle), jnp.abs(estimate.z - middle))
-        moves = jnp.abs(middle - estimate.anchor) + spread
-        return jnp.where(values[0] > 0.0, _ERRORS * errors + _MOVES * moves, jnp.inf)
 
     def posterior(self, model: StateSpaceModel, state: Cloud) -> PointPosterior:
         theta = state.common.gibbs.coordinates(model).theta(state.common.z)
