@@ -62,6 +62,7 @@ if __name__ == "__main__":
                 theta, weight = sampler.X.theta["theta"], sampler.W
                 m = np.sum(weight * theta)
                 found.append(((m - mean) / sd, np.sqrt(np.sum(weight * (theta - m) ** 2)) / sd))
+                print(f"  seed {seed}: z {found[-1][0]:.3f}, r {found[-1][1]:.3f}, {seconds[-1]:.1f} s", flush=True)
             z, r = np.array(found).T
             print(
                 f"T = {steps}, {outer} thetas x {inner}: mean |z| {np.mean(np.abs(z)):.3f}, "

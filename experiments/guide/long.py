@@ -7,15 +7,13 @@ Growing means N = 300 (T / 1000)^1/2 a node, chosen before a run of T observatio
 """
 
 import argparse
-import json
-import multiprocessing
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+from side_by_side import finished
 
 import epf
 from epf.reproduce.references import data_set
@@ -53,11 +51,6 @@ def run(job: Job) -> tuple[Job, dict[str, Any]]:
     record = epf.fit(model, y, epf.MarginalEPF(particles), seed=seed, progress=False).record
     z, r = (record.mean[times - 1] - mean) / sd, record.sd[times - 1] / sd
     return job, {"t": times.tolist(), "z": z[:, 0].round(5).tolist(), "r": r[:, 0].round(5).tolist()}
-
-
-def _alone(cores: Any) -> None:
-    """One core a process: a filter's step is too small to be shared out, and processes that share cores wait."""
-    os.sched_setaffinity(0, {cores.get()})
 
 
 def scores(found: dict[str, Any], particles: int, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -127,18 +120,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side, a core each")
     parser.add_argument("--out", type=Path, default=SCORES)
     arguments = parser.parse_args()
-    found: dict[str, Any] = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    left = [job for job in jobs() if str(job) not in found]
-    if left:
-        context = multiprocessing.get_context("spawn")
-        cores = context.Queue()
-        for core in sorted(os.sched_getaffinity(0))[: arguments.jobs]:
-            cores.put(core)
-        with context.Pool(arguments.jobs, _alone, (cores,)) as pool:
-            for job, scored in pool.imap_unordered(run, left, chunksize=2):
-                found[str(job)] = scored
-                print(job, scored["z"][-1], flush=True)
-                arguments.out.write_text(json.dumps(dict(sorted(found.items())), separators=(",", ":")) + "\n")
+    found = finished(run, jobs(), arguments.out, arguments.jobs)
     picture(found)
     print(table(found))
 

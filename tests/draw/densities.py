@@ -162,12 +162,18 @@ def runner(sampler):
     return run
 
 
+def is_setting(sampler):
+    """Whether a sampler is all plain values, and not one that has learned from a density."""
+    return not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(sampler))
+
+
 def draws(sampler, coefficients, u, end=-2.0, seed=1, moves=1):
     """Where `moves` moves take the particles, u and the result being (count, p)."""
     moved = jnp.asarray(u, jnp.float32).T
     for move in range(moves):
         key = step_key(root_key(seed), move)
-        moved = runner(sampler)(key, jnp.asarray(coefficients, jnp.float32), jnp.asarray(end, jnp.float32), moved)
+        run = runner(sampler) if is_setting(sampler) else runner.__wrapped__(sampler)
+        moved = run(key, jnp.asarray(coefficients, jnp.float32), jnp.asarray(end, jnp.float32), moved)
     return np.asarray(moved).T.astype(np.float64)
 
 

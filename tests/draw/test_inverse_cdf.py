@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from epf.draw.inverse_cdf import InverseCDF, cumulative, grid, inverse, weights
+from epf.draw.quadrature import cell_masses, cells, running_sum
 from epf.errors import SettingError
 from epf.keys import lanes, root_key
 
 BELOW_ONE = float(np.nextafter(np.float32(1.0), np.float32(0.0)))
 HARD = np.float32([0.0, np.finfo(np.float32).tiny, 1e-7, 0.5, 1.0 - 1e-6, BELOW_ONE, 1.0])
+RUNNING_SUM = jax.jit(running_sum)
 FRACTIONS = np.linspace(0.0, 1.0, 501)[1:-1].astype(np.float32)
 
 
@@ -46,6 +48,22 @@ def test_the_rule_is_exact_for_polynomials_of_degree_seven(points):
     np.testing.assert_allclose(cumulative(points) @ values, whole(x), atol=1e-12)
     np.testing.assert_allclose(weights(points) @ values, whole(1.0), atol=1e-12)
     assert weights(points).min() > 0.0
+
+
+@pytest.mark.parametrize("points", [16, 33, 49])
+def test_masses_by_shifted_values_are_the_rules(points):
+    values = np.random.default_rng(2).uniform(size=(points, 3)).astype(np.float32)
+    np.testing.assert_allclose(cell_masses(jnp.asarray(values)), cells(points) @ values, atol=1e-6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from([0.0, 0.0, 1e-7, 0.3, 1.0]), min_size=48, max_size=48))
+def test_running_sums_never_fall_and_a_zero_leaves_them_as_they_are(masses):
+    sums = np.asarray(RUNNING_SUM(jnp.asarray(masses, jnp.float32)))
+    np.testing.assert_allclose(sums, np.cumsum(masses), rtol=1e-5)
+    steps = np.diff(sums)
+    assert steps.min() >= 0.0
+    assert np.all(steps[np.array(masses[1:]) == 0.0] == 0.0)
 
 
 def test_a_gaussian_of_seven_sd_is_integrated_to_five_digits():

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from densities import CORRELATED, ONE, THREE, TWO, draws
+from densities import CORRELATED, ONE, THREE, TWO, design, draws
 from scipy import stats
 
 from epf.draw.automatic import default_sampler
@@ -61,6 +61,25 @@ def test_kernels_leave_the_density_invariant(kernel, density):
     if density.p > 1:
         others = dependence(density.sample(12, MANY), density)
         assert stats.ks_2samp(dependence(u, density), others).pvalue > LEAST
+
+
+@pytest.mark.parametrize("kernel", [FALLBACK, Metropolis()], ids=name)
+def test_what_was_learned_from_another_density_leaves_this_one_invariant(kernel):
+    """From one that is not even much like it, so that a slip would show."""
+    density, other = CORRELATED, THREE[1]
+    learned = kernel.near(lambda points: design(points, jnp) @ jnp.asarray(other.coefficients), jnp.zeros(3))
+    u = draws(learned, density.coefficients, density.sample(11, CHAINS))
+    assert_marginals(u, density)
+    others = dependence(density.sample(12, MANY), density)
+    assert stats.ks_2samp(dependence(u, density), others).pvalue > LEAST
+
+
+def test_a_proposal_learned_from_a_density_near_by_is_taken_most_of_the_time():
+    density = CORRELATED
+    shifted = lambda points: design(points - 0.1, jnp) @ jnp.asarray(density.coefficients)  # noqa: E731
+    before = density.sample(14, CHAINS)
+    u = draws(Laplace().near(shifted, jnp.zeros(3)), density.coefficients, before)
+    assert np.mean(np.any(u != before.astype(np.float32), axis=1)) > 0.6
 
 
 @pytest.mark.parametrize(("kernel", "moves"), [(FALLBACK, 4), (Laplace(), 8), (Metropolis(), 20), (Slice(), 20)])

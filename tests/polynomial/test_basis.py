@@ -9,7 +9,7 @@ from numpy.polynomial import chebyshev, polynomial
 
 from epf.errors import SettingError
 from epf.polynomial.basis import Chebyshev, Monomial
-from epf.polynomial.indices import anisotropic, tensor, total_degree
+from epf.polynomial.indices import Indices, anisotropic, tensor, total_degree
 
 ROUND = 2.0**-24  # the rounding of one operation in single precision
 
@@ -35,7 +35,9 @@ def draw(seed, *shape):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
 
 
-SETS = [total_degree(1, 9), total_degree(2, 4), tensor([2, 5]), anisotropic([4, 2]), total_degree(3, 3)]
+# Four parameters of which each enters by itself: far from a grid, so products go by pairs of terms.
+APART = Indices(tuple(tuple(k if j == i else 0 for j in range(4)) for i in range(4) for k in range((2, 2, 5, 4)[i])))
+SETS = [total_degree(1, 9), total_degree(2, 4), tensor([2, 5]), anisotropic([4, 2]), total_degree(3, 3), APART]
 
 
 @pytest.mark.usefixtures("float64")
@@ -51,6 +53,19 @@ def test_values_are_numpys(indices, basis):
 
     for found in values(coefficients, thetas):
         np.testing.assert_allclose(found, at(here, coefficients, thetas), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("indices", SETS)
+@pytest.mark.parametrize("basis", [box, monomials])
+def test_sections_are_the_polynomial_along_each_parameter(indices, basis):
+    here = basis(indices, 0.3) if basis is monomials else basis(indices, -0.5, 2.0)
+    coefficients, (theta, *steps) = draw(1, indices.size), draw(2, 4, indices.parameters)
+    one_by_one = chebyshev.chebval if basis is box else polynomial.polyval
+    for i, section in enumerate(eqx.filter_jit(here.sections)(coefficients, theta)):
+        points = np.stack([np.asarray(theta.at[i].set(step[i])) for step in steps])
+        u = (points[:, i] - here.origin[i]) / here.scale[i]
+        np.testing.assert_allclose(one_by_one(u, section), at(here, coefficients, points), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.usefixtures("float64")

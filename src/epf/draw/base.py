@@ -26,6 +26,13 @@ class Sampler(eqx.Module):
         Always a point of the cube: u itself where the log-density is nowhere a number.
         """
 
+    def near(self, log_density: LogDensity, u: Float[Array, " p"]) -> "Sampler":
+        """The same sampler for many densities that are all much like this one: what it may learn from it, it learns once.
+
+        The draw stays invariant for each of them. `u` gives the number and kind of the parameters only.
+        """
+        return self
+
     @abstractmethod
     def describe(self) -> str:
         """The sampler in a few words."""

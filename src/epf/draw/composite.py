@@ -32,5 +32,8 @@ class Composite(Sampler):
             u = sampler.draw(keys[i], log_density, u)
         return u
 
+    def near(self, log_density: LogDensity, u: Float[Array, " p"]) -> Sampler:
+        return Composite(tuple(sampler.near(log_density, u) for sampler in self.samplers))
+
     def describe(self) -> str:
         return ", then ".join(sampler.describe() for sampler in self.samplers)

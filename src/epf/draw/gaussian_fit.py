@@ -14,6 +14,7 @@ from epf.matrices import solve
 
 _STARTS = 32
 _NEWTON_STEPS = 8
+_CHORD_STEPS = 3
 _FRACTIONS = (0.0, 1.0, 0.3, 0.1, 0.02)  # of a Newton step; the first of the best is taken, so a tie is no move
 
 
@@ -42,6 +43,24 @@ def fit_gaussian(log_density: LogDensity, like: Float[Array, " p"]) -> GaussianF
     state = (best(starts), jnp.zeros_like(like), jnp.eye(p, dtype=like.dtype))
     mode, _, lower = jax.lax.fori_loop(0, _NEWTON_STEPS + 1, newton, state)
     return GaussianFit(mode, lower)
+
+
+def moved_to(log_density: LogDensity, fit: GaussianFit) -> GaussianFit:
+    """The curvature of a fit to another density, about this one's own mode: Newton's steps with that curvature.
+
+    For a density much like the other it is nearly its own fit, at a fraction of the cost: no second derivatives.
+    """
+
+    def at(x: Float[Array, " p"]) -> Float[Array, ""]:
+        return value_at(log_density, x)
+
+    def climb(_: Array, x: Float[Array, " p"]) -> Float[Array, " p"]:
+        gradient = jax.jacfwd(at)(x)
+        gradient = jnp.where(jnp.all(jnp.isfinite(gradient)), gradient, 0.0)
+        other = jnp.clip(x + solve(fit.lower, gradient), -1.0, 1.0)
+        return jnp.where(at(other) > at(x), other, x)
+
+    return GaussianFit(jax.lax.fori_loop(0, _CHORD_STEPS, climb, fit.mode), fit.lower)
 
 
 def _curvature(log_density: LogDensity, x: Float[Array, " p"]) -> tuple[Float[Array, " p"], Float[Array, "p p"]]:

@@ -21,12 +21,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from epf.check import is_whole, plain
 from epf.draw.base import LogDensity, Sampler, value_at, values_at
-from epf.draw.quadrature import STENCIL, cells, weights
+from epf.draw.quadrature import STENCIL, cell_masses, running_sum, weights
 from epf.draw.quadrature import cumulative as cumulative
 from epf.draw.quadrature import grid as grid
 from epf.errors import SettingError
@@ -103,26 +102,22 @@ def inverse(density: Float[Array, " points *many"], fraction: Float[Array, "*man
     swings, and a cell with no density at its ends must have no mass. Inside a cell the distribution function is
     the cubic with its values and slopes at both ends. Many densities may be given at once, side by side.
     """
-    points = density.shape[0]
-    rule = cells(points).astype(density.dtype)
     left, right = density[:-1], density[1:]
     trapezoid = 0.5 * (left + right)
-    mass = jnp.clip(jnp.tensordot(rule, density, axes=1, precision="highest"), 0.25 * trapezoid, 2.0 * trapezoid)
-    below = jnp.tensordot(np.tri(points - 1, dtype=density.dtype), mass, axes=1, precision="highest")
+    mass = jnp.clip(cell_masses(density), 0.25 * trapezoid, 2.0 * trapezoid)
+    below = running_sum(mass)
     # Less than the whole, so that one cell is found and it has mass; a zero skips the cells without any.
     target = jnp.minimum(fraction, 1.0 - jnp.finfo(density.dtype).eps) * below[-1]
-    passed = below <= target
-    cell = jnp.sum(passed, axis=0)
-    index = jnp.arange(points - 1).reshape(-1, *(1 for _ in fraction.shape))
-    here = index == cell  # sums over a mask: for many particles at once quicker than a gather
+    cell = jnp.sum(below <= target, axis=0)
 
     def pick(row: Float[Array, " cells *many"]) -> Float[Array, "*many"]:
-        return jnp.sum(jnp.where(here, row, 0.0), axis=0)
+        return jnp.take_along_axis(row, cell[None], axis=0, mode="clip")[0]
 
-    whole = jnp.maximum(pick(mass), jnp.finfo(density.dtype).tiny)
-    share = jnp.clip((target - jnp.sum(jnp.where(passed, mass, 0.0), axis=0)) / whole, 0.0, 1.0)
+    own = pick(mass)
+    whole = jnp.maximum(own, jnp.finfo(density.dtype).tiny)
+    share = jnp.clip((target - (pick(below) - own)) / whole, 0.0, 1.0)
     place = _inverse_cubic(share, pick(left) / whole, pick(right) / whole)
-    return jnp.clip((cell + place) / (points - 1), 0.0, 1.0)
+    return jnp.clip((cell + place) / left.shape[0], 0.0, 1.0)
 
 
 def resolved(values: Float[Array, "points particles"]) -> Array:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.check import is_whole, plain
 from epf.draw.base import LogDensity, Sampler, in_cube, value_at
-from epf.draw.gaussian_fit import fit_gaussian
+from epf.draw.gaussian_fit import GaussianFit, fit_gaussian, moved_to
 from epf.errors import SettingError
 from epf.matrices import solve_upper
 
@@ -23,6 +23,7 @@ class Laplace(Sampler):
     """Metropolis and Hastings's step with an independent proposal, `steps` times."""
 
     steps: int = eqx.field(default=1, converter=plain)
+    fit: GaussianFit | None = eqx.field(default=None, repr=False)  # of a density much like those drawn from
 
     def __check_init__(self) -> None:
         if not is_whole(self.steps) or self.steps < 1:
@@ -30,7 +31,7 @@ class Laplace(Sampler):
 
     def draw(self, key: PRNGKeyArray, log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:
         p = u.shape[0]
-        fit = fit_gaussian(log_density, u)
+        fit = fit_gaussian(log_density, u) if self.fit is None else moved_to(log_density, self.fit)
 
         def surplus(point: Float[Array, " p"]) -> Float[Array, ""]:
             """The log-density over the proposal's."""
@@ -54,6 +55,9 @@ class Laplace(Sampler):
 
         (moved, _), _ = jax.lax.scan(step, (u, surplus(u)), jax.random.split(key, self.steps))
         return moved
+
+    def near(self, log_density: LogDensity, u: Float[Array, " p"]) -> Sampler:
+        return Laplace(self.steps, fit_gaussian(log_density, u))
 
     def describe(self) -> str:
         return f"Laplace proposal, {self.steps} step{'s' if self.steps > 1 else ''}"

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.check import is_number, is_whole, plain
 from epf.draw.base import LogDensity, Sampler, in_cube, value_at
-from epf.draw.gaussian_fit import fit_gaussian
+from epf.draw.gaussian_fit import GaussianFit, fit_gaussian
 from epf.errors import SettingError
 from epf.matrices import solve_upper
 
@@ -22,6 +22,7 @@ class Metropolis(Sampler):
 
     steps: int = eqx.field(default=10, converter=plain)
     scale: float | None = eqx.field(default=None, converter=plain)
+    fit: GaussianFit | None = eqx.field(default=None, repr=False)  # of a density much like those drawn from
 
     def __check_init__(self) -> None:
         if not is_whole(self.steps) or self.steps < 1:
@@ -36,7 +37,7 @@ class Metropolis(Sampler):
         k_walk, k_accept = jax.random.split(key)
         walk = jax.random.normal(k_walk, (self.steps, p), u.dtype)
         if self.scale is None:
-            lower = fit_gaussian(log_density, u).lower
+            lower = (fit_gaussian(log_density, u) if self.fit is None else self.fit).lower
             walk = 2.4 / p**0.5 * solve_upper(lower, walk.T).T
         else:
             walk = self.scale * walk
@@ -53,6 +54,9 @@ class Metropolis(Sampler):
         odds = jnp.log(jax.random.uniform(k_accept, (self.steps,), u.dtype))
         (moved, _), _ = jax.lax.scan(step, (u, value_at(log_density, u)), (walk, odds))
         return moved
+
+    def near(self, log_density: LogDensity, u: Float[Array, " p"]) -> Sampler:
+        return self if self.scale is not None else Metropolis(self.steps, None, fit_gaussian(log_density, u))
 
     def describe(self) -> str:
         size = "automatic scale" if self.scale is None else f"scale {self.scale:g}"

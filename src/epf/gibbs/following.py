@@ -283,18 +283,25 @@ def residual_of(
     all_over = theta.shape[0] <= 2 and (gibbs.follow_mode == "each" or particles < _CHECKPOINTS)
     unit = 2.0 * _unit_grid(theta.shape[0], {1: _CHECKPOINTS, 2: 11}) - 1.0 if all_over else jnp.zeros((0,))
 
+    def checkpoints(new: PathPolynomial) -> tuple[Array, Array, Array, Array]:
+        """Points, the basis and the prior at them, and whether they are on the box."""
+        here = 0.5 * (new.low + new.high) + 0.5 * (new.high - new.low) * unit if all_over else draws
+        inside = jnp.all((here >= new.low) & (here <= new.high), axis=1)
+        return here, gibbs.basis(model, new).design(here), jax.vmap(gibbs.coordinates(model).log_prior)(here), inside
+
+    # One box has one set of points and of basis functions there, for all.
+    shared = None if gibbs.follow_mode == "each" else checkpoints(jax.tree.map(lambda leaf: leaf[..., 0], after))
+
     def one(old: PathPolynomial, new: PathPolynomial, x_prev: Array, step_to: Array, x: Array) -> Float[Array, ""]:
         path = (x_prev, step_to, x, piece.y, piece.u)
-        basis, prior = gibbs.basis(model, new), gibbs.coordinates(model).log_prior
-        here = 0.5 * (new.low + new.high) + 0.5 * (new.high - new.low) * unit if all_over else draws
+        here, design, log_prior, inside = checkpoints(new) if shared is None else shared
         coefficients = new.coefficients.value
         # Where the box may have moved, the difference of the coefficients is not the step's polynomial.
         whole = gibbs.increment(model, new, *path) if gibbs.moves else None
         step = coefficients - gibbs.discount * old.coefficients.value if whole is None else whole
         gap = jax.vmap(lambda z: gibbs.exact_increment(model, z, *path))(here)
-        gap = gap - jax.vmap(lambda z: basis.evaluate(step, z))(here)
-        inside = jnp.all((here >= new.low) & (here <= new.high), axis=1)
-        density = jax.vmap(lambda z: basis.evaluate(coefficients, z) + prior(z))(here)
+        gap = gap - jnp.matmul(design, step, precision="highest")
+        density = jnp.matmul(design, coefficients, precision="highest") + log_prior
         share = jax.nn.softmax(jnp.where(inside & jnp.isfinite(density), density, -jnp.inf))
         gap = jnp.where(share > 0.0, gap, 0.0)
         mean = jnp.sum(share * gap)

@@ -25,7 +25,13 @@ from epf.gibbs import approximation as settings
 from epf.gibbs.base import Gibbs
 from epf.gibbs.coordinates import Coordinates
 from epf.gibbs.expansion import any_expansion, look_at, plan
-from epf.gibbs.polynomial_marginals import PolynomialMarginals, marginals_on_grids
+from epf.gibbs.polynomial_marginals import (
+    POINTS,
+    PolynomialMarginals,
+    joint_marginals,
+    marginals_on_grids,
+    normalised,
+)
 from epf.laws import log_prob_observed
 from epf.model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
 from epf.polynomial.basis import Basis, Chebyshev, Monomial
@@ -174,10 +180,7 @@ class LogPolynomial(Gibbs):
 
         def log_density(points: Float[Array, "points p"]) -> Float[Array, " points"]:
             z = origin + scale * points
-            if self.moves:
-                design = Chebyshev(self.indices, -np.ones(p), np.ones(p)).design(points)
-            else:
-                design = self.basis(model, statistic).design(z)
+            design = self._on_the_cube(p).design(points) if self.moves else self.basis(model, statistic).design(z)
             return jnp.matmul(design, coefficients, precision="highest") + jax.vmap(coordinates.log_prior)(z)
 
         return log_density
@@ -220,8 +223,13 @@ class LogPolynomial(Gibbs):
         self, key: PRNGKeyArray, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, "p particles"]
     ) -> Float[Array, "p particles"]:
         """For one parameter on one box, written out for all particles at once: the quickest by far."""
-        if not isinstance(self.sampler, InverseCDF) or self.follow_mode == "each" or theta.shape[0] != 1:
+        if self.follow_mode == "each":
             return super().draw_all(key, model, statistic, theta)
+        if not isinstance(self.sampler, InverseCDF) or theta.shape[0] != 1:
+            # On one box densities are much alike: a sampler may learn from their mean what it would from each.
+            mean = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=-1), statistic)
+            sampler = self.sampler.near(self.on_cube(model, mean), jnp.zeros_like(theta[:, 0]))
+            return Gibbs.draw_all(eqx.tree_at(lambda g: g.sampler, self, sampler), key, model, statistic, theta)
         values = self.on_grid(model, statistic, grid(self.sampler.points))
         values = jnp.where(values < jnp.inf, values, -jnp.inf)  # a comparison with NaN is false
 
@@ -239,9 +247,33 @@ class LogPolynomial(Gibbs):
     def marginals(
         self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
     ) -> PolynomialMarginals:
-        coordinates = self.coordinates(model)
+        density = self.marginal_densities(model, statistic, theta)
+        return marginals_on_grids(self.coordinates(model), density, statistic.low, statistic.high)
+
+    def marginal_densities(
+        self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
+    ) -> Float[Array, "p points"]:
+        """The density of each parameter on the cube; for three and more, given the particle's draw of the others."""
+        p = theta.shape[0]
+        if p <= 2:
+            return joint_marginals(self.on_cube(model, statistic), p)
+        coordinates, line = self.coordinates(model), jnp.asarray(grid(POINTS), theta.dtype)
+        origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
         here = coordinates.point(theta)
-        return marginals_on_grids(coordinates, self.on_cube(model, statistic), statistic.low, statistic.high, here)
+        # On the cube the basis is the same for all particles, and so are its functions on the grid.
+        basis = self._on_the_cube(p) if self.moves else self.basis(model, statistic)
+        sections = basis.sections(statistic.coefficients.value, (here - origin) / scale if self.moves else here)
+        values = []
+        for i, section in enumerate(sections):
+            at = line if self.moves else origin[i] + scale[i] * line
+            one = _along_axis(basis, Indices(tuple((k,) for k in range(section.shape[0]))), i)
+            z = jnp.broadcast_to(here, (POINTS, p)).at[:, i].set(origin[i] + scale[i] * line)
+            prior = jax.vmap(coordinates.log_prior)(z)
+            values.append(jnp.matmul(one.design(at[:, None]), section, precision="highest") + prior)
+        return normalised(jnp.stack(values))
+
+    def _on_the_cube(self, p: int) -> Chebyshev:
+        return Chebyshev(self.indices, -np.ones(p), np.ones(p))
 
     def _place(self, model: StateSpaceModel, statistic: PathPolynomial) -> Callable[[Indices], Basis]:
         coordinates = self.coordinates(model)

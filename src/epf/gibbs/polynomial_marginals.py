@@ -73,20 +73,21 @@ def hermite(t: Array, f0: Array, slope0: Array, f1: Array, slope1: Array) -> Arr
     return f0 + t * (slope0 + t * (3.0 * rise - 2.0 * slope0 - slope1 + t * (slope0 + slope1 - 2.0 * rise)))
 
 
-def densities_on_grids(
-    log_density: Callable[[Float[Array, "points p"]], Float[Array, " points"]], here: Float[Array, " p"]
+def normalised(log_densities: Float[Array, "p points"]) -> Float[Array, "p points"]:
+    """Densities on the grid of the cube, each with integral 1."""
+    rows = _exp(log_densities)
+    return rows / (rows @ jnp.asarray(weights(POINTS), rows.dtype))[:, None]
+
+
+def joint_marginals(
+    log_density: Callable[[Float[Array, "points p"]], Float[Array, " points"]], p: int
 ) -> Float[Array, "p points"]:
-    """The marginal densities on the cube, each with integral 1; `here` is the particle's draw in cube coordinates."""
-    p, line, weight = here.shape[0], grid(POINTS), jnp.asarray(weights(POINTS), here.dtype)
-    if p <= 2:
-        axes = np.meshgrid(*([line] * p), indexing="ij")
-        values = log_density(jnp.asarray(np.stack([axis.ravel() for axis in axes], axis=1), here.dtype))
-        joint = _exp(values).reshape((POINTS,) * p)
-        rows = joint[None] if p == 1 else jnp.stack([joint @ weight, weight @ joint])
-    else:
-        points = jnp.asarray(line, here.dtype)
-        sections = [jnp.broadcast_to(here, (POINTS, p)).at[:, i].set(points) for i in range(p)]
-        rows = _exp(log_density(jnp.concatenate(sections)).reshape(p, POINTS))
+    """The marginal densities of one or two parameters on the cube, each with integral 1."""
+    line, weight = grid(POINTS), jnp.asarray(weights(POINTS), float)
+    axes = np.meshgrid(*([line] * p), indexing="ij")
+    values = log_density(jnp.asarray(np.stack([axis.ravel() for axis in axes], axis=1), float))
+    joint = _exp(values).reshape((POINTS,) * p)
+    rows = joint[None] if p == 1 else jnp.stack([joint @ weight, weight @ joint])
     return rows / (rows @ weight)[:, None]
 
 
@@ -97,15 +98,10 @@ def _exp(values: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def marginals_on_grids(
-    coordinates: Coordinates,
-    log_density: Callable[[Float[Array, "points p"]], Float[Array, " points"]],
-    low: Float[Array, " p"],
-    high: Float[Array, " p"],
-    here: Float[Array, " p"],
+    coordinates: Coordinates, density: Float[Array, "p points"], low: Float[Array, " p"], high: Float[Array, " p"]
 ) -> PolynomialMarginals:
-    """The marginals of one particle; `here` is its draw."""
+    """The marginals of one particle from their densities on the cube."""
     origin, scale = 0.5 * (low + high), 0.5 * (high - low)
-    density = densities_on_grids(log_density, (here - origin) / scale)
     weight = jnp.asarray(weights(POINTS), density.dtype)
     theta = jax.vmap(lambda u: coordinates.theta(origin + scale * u))(
         jnp.broadcast_to(jnp.asarray(grid(POINTS), density.dtype)[:, None], (POINTS, low.shape[0]))

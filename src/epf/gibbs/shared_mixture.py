@@ -11,7 +11,7 @@ from epf.draw.quadrature import grid, weights
 from epf.gibbs.box_posterior import Box, BoxPosterior
 from epf.gibbs.log_polynomial import LogPolynomial, PathPolynomial
 from epf.gibbs.mixture import GibbsMixture
-from epf.gibbs.polynomial_marginals import POINTS, densities_on_grids
+from epf.gibbs.polynomial_marginals import POINTS
 from epf.model import StateSpaceModel
 from epf.parameters import Parameters
 from epf.posterior import chosen_pairs
@@ -41,7 +41,8 @@ class SharedMixture(BoxPosterior):
         """
         p, points = self.parameters.size, _POINTS.get(self.parameters.size, POINTS)
         if p > 2:
-            return self._sections()
+            each = jax.vmap(lambda s, theta: self.gibbs.marginal_densities(self.model, s, theta), -1, -1)
+            return each(self.statistic, self.theta) @ self.weights
         line, weight = grid(points), jnp.asarray(weights(points), self.weights.dtype)
         values = self.gibbs.on_grid(self.model, self.statistic, line)
         values = jnp.where(jnp.isnan(values), -jnp.inf, values)
@@ -51,16 +52,6 @@ class SharedMixture(BoxPosterior):
             mass = jnp.tensordot(weight, mass, axes=1)
         density = joint @ jnp.where(self.weights > 0.0, self.weights / mass, 0.0)
         return density[None] if p == 1 else jnp.stack([density @ weight, weight @ density])
-
-    def _sections(self) -> Float[Array, "p points"]:
-        """Three parameters and more: each given the particle's draw of the others."""
-        box = self.box()
-
-        def one(statistic: PathPolynomial, theta: Float[Array, " p"]) -> Float[Array, "p points"]:
-            here = (box.coordinates.point(theta) - box.origin) / box.scale
-            return densities_on_grids(self.gibbs.on_cube(self.model, statistic), here)
-
-        return jax.vmap(one, -1, -1)(self.statistic, self.theta) @ self.weights
 
     def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
         return self._each().marginal_density(index, grid)

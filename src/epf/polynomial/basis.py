@@ -9,9 +9,12 @@ Chebyshev polynomials on the box where the parameters are lose none: the basis f
 Coefficients are arrays [terms, *values]; what stands in `values` (outputs, particles) is carried along.
 """
 
+import operator
 from abc import abstractmethod
 from dataclasses import replace
-from math import comb
+from functools import lru_cache, reduce
+from itertools import product as cartesian
+from math import comb, prod
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -22,7 +25,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from epf.errors import SettingError
-from epf.polynomial.indices import Exponent, Indices
+from epf.polynomial.indices import Indices
 from epf.polynomial.nodes import along, coefficients_from_values, gauss, values_from_coefficients
 
 AnyBasis = TypeVar("AnyBasis", bound="Basis")
@@ -79,15 +82,40 @@ class Basis(eqx.Module):
     def design(self, thetas: Float[Array, "points parameters"]) -> Float[Array, "points terms"]:
         """The basis functions at many points: `design(thetas) @ coefficients` evaluates there in one product."""
         u = (thetas - self.origin) / self.scale
+        functions = [
+            jax.vmap(lambda u, order=order: self._functions(u, order))(u[:, i])
+            for i, order in enumerate(self.indices.orders)
+        ]
+        if len(functions) == 1:
+            return functions[0]
+        # Each term's factors by a product with rows of a single 1: quicker than gathering them, and to compile.
+        factors = [jnp.matmul(f, _powers(self.indices, i).T, precision="highest") for i, f in enumerate(functions)]
+        return reduce(operator.mul, factors)
+
+    def sections(
+        self, coefficients: Float[Array, " terms"], theta: Float[Array, " parameters"]
+    ) -> list[Float[Array, " degrees"]]:
+        """For each parameter the polynomial along the line through theta on which the others stay, in phi_0, phi_1, .."""
+        factors = []
+        for i, u in enumerate((theta - self.origin) / self.scale):
+            factors.append(
+                jnp.matmul(_powers(self.indices, i), self._functions(u, self.indices.orders[i]), precision="highest")
+            )
+        along_each = []
+        for i in range(self.indices.parameters):
+            others = coefficients
+            for j, factor in enumerate(factors):
+                others = others if j == i else others * factor
+            along_each.append(jnp.matmul(_powers(self.indices, i).T, others, precision="highest"))
+        return along_each
+
+    def _functions(self, u: Float[Array, ""], order: int) -> Float[Array, " degrees"]:
+        """phi_0 .. phi_order at one u."""
         factor, previous = self.recurrence
-        columns: dict[Exponent, Array] = {self.indices.exponents[0]: jnp.ones_like(u[:, 0])}
-        for k in self.indices.exponents[1:]:
-            i = next(i for i, power in enumerate(k) if power > 0)
-            one_less, two_less = ((*k[:i], k[i] - less, *k[i + 1 :]) for less in (1, 2))
-            columns[k] = u[:, i] * columns[one_less]
-            if k[i] > 1 and previous:
-                columns[k] = factor * columns[k] - previous * columns[two_less]
-        return jnp.stack([columns[k] for k in self.indices.exponents], axis=1)
+        found = [jnp.ones_like(u), u]
+        for _ in range(order - 1):
+            found.append(factor * u * found[-1] - previous * found[-2])
+        return jnp.stack(found[: order + 1])
 
     def product(self: AnyBasis) -> AnyBasis:
         """The basis in which products of two polynomials of this one are written: the same place, twice the order."""
@@ -201,12 +229,18 @@ class Chebyshev(Basis):
     def multiply(
         self, a: Float[Array, " terms *values"], b: Float[Array, " terms *values"]
     ) -> Float[Array, " more *values"]:
-        """T_i T_j = (T_{i+j} + T_{|i-j|}) / 2 for every pair, taken at the product's nodes, where it is one product.
+        """T_i T_j = (T_{i+j} + T_{|i-j|}) / 2 for every pair; or taken at the product's nodes, where it is one product.
 
-        Exact: as many nodes as the product has coefficients determine it. The sum over pairs itself needs as many
-        operations as a matrix product, none of which a machine is quick at.
+        Both are exact: as many nodes as the product has coefficients determine it. Nodes are a full grid, which is the
+        quicker way unless the set of powers is a small part of one: four parameters that enter each by itself.
         """
         indices = self.indices.product(self.indices)
+        sizes = [order + 1 for order in indices.orders]
+        pairs = self.indices.size * (self.indices.size + 1) // 2
+        if pairs * indices.size < prod(sizes) * sum(sizes):
+            first, second, table = _pairs(self.indices)
+            both = a[first] * b[second] + a[second] * b[first]
+            return along(table, both, 0)
         a_values, b_values = self.indices.dense(a), self.indices.dense(b)
         for i, (order, doubled) in enumerate(zip(self.indices.orders, indices.orders, strict=True)):
             table = values_from_coefficients(doubled + 1, order)
@@ -224,6 +258,26 @@ class Chebyshev(Basis):
             values = old.sum_first(series[:, None], u.reshape(-1, *(1 for _ in series.shape[1:])))
             tensor = jnp.moveaxis(values, 0, i)
         return self.indices.sparse(from_values(tensor, self.indices.parameters))
+
+
+@lru_cache
+def _powers(indices: Indices, i: int) -> Float[np.ndarray, "terms degrees"]:
+    """Which power of parameter i each term has: a row with a single 1."""
+    return np.eye(indices.orders[i] + 1, dtype=np.float32)[[k[i] for k in indices.exponents]]
+
+
+@lru_cache
+def _pairs(indices: Indices) -> tuple[np.ndarray, np.ndarray, Float[np.ndarray, "more pairs"]]:
+    """All pairs of Chebyshev terms, and how often half their product has each term of the product's set."""
+    first, second = np.triu_indices(indices.size)
+    place = {k: position for position, k in enumerate(indices.product(indices).exponents)}
+    table = np.zeros((len(place), len(first)))
+    for pair, (i, j) in enumerate(zip(first, second, strict=True)):
+        ends = [{a + b, abs(a - b)} for a, b in zip(indices.exponents[i], indices.exponents[j], strict=True)]
+        for k in cartesian(*ends):
+            # T_0 T_b is T_b alone; a pair is met once, and as two terms with each other it is counted twice in `both`.
+            table[place[k], pair] += (0.5 if i == j else 1.0) / prod(len(end) for end in ends)
+    return first, second, table
 
 
 def from_values(values: Float[Array, "..."], parameters: int) -> Float[Array, "..."]:
