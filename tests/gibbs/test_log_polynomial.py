@@ -12,6 +12,7 @@ from epf import diagnostics
 from epf.draw.inverse_cdf import InverseCDF
 from epf.errors import EPFError, SettingError
 from epf.filters.particle import Piece
+from epf.gibbs import following
 from epf.gibbs.conjugate import Conjugate
 from epf.gibbs.coordinates import Coordinates
 from epf.gibbs.log_polynomial import LogPolynomial
@@ -21,7 +22,7 @@ from epf.polynomial.basis import Monomial
 from epf.polynomial.collocation import expand as collocate
 from epf.polynomial.indices import total_degree
 from epf.polynomial.taylor import expand as taylor_expand
-from models import AR, VectorAR
+from models import AR, VectorAR, run
 
 FIXED = epf.Chebyshev(follow="no")
 
@@ -360,3 +361,41 @@ def test_statistics_do_not_grow():
         stream.update(value)
         sizes.append(sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(stream._state, eqx.is_array))))
     assert len(set(sizes)) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "approximation", "discount", "order"),
+    [
+        (epf.zoo.Sin(), epf.Chebyshev(), 1.0, 4),
+        (epf.zoo.STAR(), epf.Chebyshev(), 1.0, 6),
+        (epf.zoo.Sin(), epf.Chebyshev(7), 1.0, None),  # asked for
+        (epf.zoo.Sin(), epf.Taylor(), 1.0, None),
+        (epf.zoo.Sin(), epf.Chebyshev(), 0.99, None),  # the box stays
+        (epf.zoo.CauchyAR(), epf.Chebyshev(), 1.0, None),  # a box a particle
+        (epf.fix(AR(), {"v": 0.5}), epf.Chebyshev(), 1.0, None),  # linear
+    ],
+    ids=["SIN", "STAR", "asked for", "Taylor", "discount", "density", "linear"],
+)
+def test_a_lower_order_is_tried_where_the_order_is_the_librarys_choice(model, approximation, discount, order):
+    lower = gibbs_of(model, approximation, discount=discount).of_lower_order(model, None)
+    assert (None if lower is None else lower.approximation.order) == order
+
+
+@pytest.mark.slow
+def test_a_lower_order_is_used_and_changes_nothing_that_could_be_seen(monkeypatch):
+    """The same random numbers with and without: posteriors differ by far less than their Monte Carlo error."""
+    model = epf.zoo.Sin()
+    _, y = epf.simulate(model, {"theta": 0.7}, steps=150, seed=1)
+
+    def posterior(limit):
+        monkeypatch.setattr(following, "_NEGLIGIBLE", limit)
+        _, (info, (mean, sd), _) = jax.jit(lambda y: run(epf.EPF(100), model, 0, y))(jnp.asarray(y))
+        return info.residual, mean[-1, 0], sd[-1, 0]
+
+    (residual, mean, sd), (full_residual, full_mean, full_sd) = posterior(0.01), posterior(0.0)
+    t = np.arange(1, 151)
+    used = np.asarray(residual) != np.asarray(full_residual)
+    assert used[100:].mean() > 0.5
+    assert np.all((residual * t)[used & (t > 100)] < 0.01)
+    assert abs(mean - full_mean) < 0.01 * full_sd
+    assert float(sd) == pytest.approx(float(full_sd), rel=0.01)

@@ -31,6 +31,7 @@ _GROWTH = 1.2  # looks at the box are made when the time has grown by this facto
 # add up over a thousand steps (STAR: r of gamma 0.87 with 0.05, 0.90 with 0.01); a box a particle is looked at too dearly.
 _TOLERANCES = {2: 0.01}
 _TOLERANCE = 0.05
+_NEGLIGIBLE = 0.01  # nats over t: steps with no more of a residual than that add up to 0.01 log t at most
 _LOOKED_AT = 64  # particles from which a shared box is found
 _WATCHED, _CHECKPOINTS = 32, 25  # particles and points at which every step's residual is measured
 _REACH = 8.0  # standard deviations of the draws that a box of three parameters and more covers
@@ -61,9 +62,20 @@ def follow(
     piece: Any,
 ) -> tuple[PathPolynomial, Guide, Float[Array, ""]]:
     """Every particle's polynomial after a step, on a box that suits it."""
-    after = gibbs.update_all(model, before, piece)
-    residual = residual_of(gibbs, model, theta, before, after, weights, piece)
     t = guide.t + 1
+
+    def whole() -> tuple[PathPolynomial, Float[Array, ""]]:
+        after = gibbs.update_all(model, before, piece)
+        return after, residual_of(gibbs, model, theta, before, after, weights, piece)
+
+    cheaper = gibbs.of_lower_order(model, piece.u)
+    if cheaper is None:
+        after, residual = whole()
+    else:
+        # On a box that has become narrow a lower order is enough; whether it is can be told beforehand, at every step.
+        tried = residual_of(cheaper, model, theta, before, before, weights, piece)
+        enough = tried * t < _NEGLIGIBLE
+        after, residual = jax.lax.cond(enough, lambda: (cheaper.update_all(model, before, piece), tried), whole)
     unresolved = residual > guide.tolerance if gibbs.moves else jnp.asarray(False)
     due = (t >= guide.look) | unresolved
 

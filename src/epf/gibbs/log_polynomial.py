@@ -7,6 +7,7 @@ coordinates of `coordinates`; each particle carries its own box, which may be th
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -76,6 +77,19 @@ class LogPolynomial(Gibbs):
             powers = {k for expansion in found for k in expansion.result.exponents} | {(0,) * p}
             indices, forms = Indices(tuple(powers)), {expansion.form for expansion in found}
         return cls(indices, approximation, sampler, discount, _follow(approximation, forms, discount, p))
+
+    def of_lower_order(self, model: StateSpaceModel, u: Array | None) -> "LogPolynomial | None":
+        """The same statistic with steps expanded to half the order, where the order is the library's choice.
+
+        Only for drifts on a shared box: there a step is as good as the box is narrow.
+        """
+        if self.approximation.order is not None or not self.moves or self.follow_mode != "shared":
+            return None
+        laws = [law for law in (look_at(model, self.approximation, u) or {}).values() if law is not None]
+        highest = max((law.order for law in laws if max(law.of.orders) > 1), default=1)
+        if highest == 1 or any(law.form != "drift" for law in laws):
+            return None
+        return eqx.tree_at(lambda g: g.approximation, self, replace(self.approximation, order=(highest + 1) // 2))
 
     @property
     def moves(self) -> bool:
