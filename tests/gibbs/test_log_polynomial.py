@@ -389,6 +389,7 @@ def test_a_lower_order_is_used_and_changes_nothing_that_could_be_seen(monkeypatc
 
     def posterior(limit):
         monkeypatch.setattr(following, "_NEGLIGIBLE", limit)
+        monkeypatch.setattr(following, "_ROUNDING", 0.0)
         _, (info, (mean, sd), _) = jax.jit(lambda y: run(epf.EPF(100), model, 0, y))(jnp.asarray(y))
         return info.residual, mean[-1, 0], sd[-1, 0]
 

@@ -32,6 +32,7 @@ _GROWTH = 1.2  # looks at the box are made when the time has grown by this facto
 _TOLERANCES = {2: 0.01}
 _TOLERANCE = 0.05
 _NEGLIGIBLE = 0.01  # nats over t: steps with no more of a residual than that add up to 0.01 log t at most
+_ROUNDING = 1e-6  # nats: what single precision leaves of a residual that is zero, 1e-7, and some more
 _LOOKED_AT = 64  # particles from which a shared box is found
 _WATCHED, _CHECKPOINTS = 32, 25  # particles and points at which every step's residual is measured
 _REACH = 8.0  # standard deviations of the draws that a box of three parameters and more covers
@@ -74,7 +75,7 @@ def follow(
     else:
         # On a box that has become narrow a lower order is enough; whether it is can be told beforehand, at every step.
         tried = residual_of(cheaper, model, theta, before, before, weights, piece)
-        enough = tried * t < _NEGLIGIBLE
+        enough = tried < jnp.maximum(_NEGLIGIBLE / t, _ROUNDING)
         after, residual = jax.lax.cond(enough, lambda: (cheaper.update_all(model, before, piece), tried), whole)
     unresolved = residual > guide.tolerance if gibbs.moves else jnp.asarray(False)
     due = (t >= guide.look) | unresolved
