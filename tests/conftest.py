@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         room = item.path.parent.name
         heavy = {
-            "draw": (" 3]", "invariant[random walk", "correlated", "more_parameters", "Laplace"),
+            "draw": (" 3]", "invariant[random walk", "correlated", "more_parameters", "learned", "Laplace"),
             "filters": (
                 "series_and_misses_data[SIR-scalar",
                 "series_and_misses_data[Storvik-",

@@ -56,7 +56,7 @@ def test_values_are_numpys(indices, basis):
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("indices", SETS)
+@pytest.mark.parametrize("indices", [total_degree(3, 3), APART])
 @pytest.mark.parametrize("basis", [box, monomials])
 def test_sections_are_the_polynomial_along_each_parameter(indices, basis):
     here = basis(indices, 0.3) if basis is monomials else basis(indices, -0.5, 2.0)
