@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from epf.gibbs.log_polynomial import LogPolynomial, first_box
+from epf.gibbs.first_place import first_box
+from epf.gibbs.log_polynomial import LogPolynomial
 from epf.model import StateSpaceModel
 from epf.polynomial import basis, maximum
 

@@ -37,7 +37,8 @@ from epf.filters.particle import Chosen, Cloud, ParticleFilter, Piece, over_part
 from epf.filters.polynomial_learner import describe_gibbs
 from epf.gibbs.approximation import Chebyshev, by_name
 from epf.gibbs.coordinates import Coordinates
-from epf.gibbs.log_polynomial import LogPolynomial, PathPolynomial, first_box
+from epf.gibbs.first_place import first_box
+from epf.gibbs.log_polynomial import LogPolynomial, PathPolynomial
 from epf.gibbs.trial import try_out
 from epf.keys import lanes, root_key
 from epf.laws import log_prob_observed

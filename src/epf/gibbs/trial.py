@@ -8,7 +8,8 @@ from jaxtyping import Array
 from epf.errors import SettingError, UnsupportedModelError
 from epf.gibbs.approximation import Taylor
 from epf.gibbs.expansion import points_of
-from epf.gibbs.log_polynomial import LogPolynomial, first_box, first_centre
+from epf.gibbs.first_place import first_box, first_centre
+from epf.gibbs.log_polynomial import LogPolynomial
 from epf.keys import lanes, root_key
 from epf.laws import draw
 from epf.model import StateSpaceModel, advance, initial_law, observation_law, transition_law
