@@ -257,3 +257,16 @@ def test_resampling_happens_below_its_threshold_and_leaves_equal_weights(thresho
 def test_a_threshold_that_is_no_share_is_refused(scheme, threshold):
     with pytest.raises(SettingError, match=f"{scheme.__name__}.threshold={threshold}.*between 0"):
         scheme(threshold=threshold)
+
+
+def test_offspring_have_their_ancestors_numbers_whatever_the_shape():
+    """All leaves of a cloud, with no, one and two axes before the particles', and bits as well as floats."""
+    n, key = 50, root_key(3)
+    weights = jax.random.dirichlet(key, jnp.ones(n))
+    x = jnp.arange(6.0 * n).reshape(2, 3, n)
+    cloud = {"row": x[0, 0], "table": x[0], "tables": x, "bits": x > 70.0}
+    found, _, _ = Systematic(1.0).apply(key, cloud, jnp.log(weights), weights, jnp.asarray(1.0))
+    ancestors = np.asarray(Systematic(1.0).ancestors(key, weights))
+    assert len(set(ancestors)) < n
+    for name, leaf in cloud.items():
+        np.testing.assert_array_equal(found[name], np.asarray(leaf)[..., ancestors])

@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from epf.check import is_number, plain
 from epf.errors import SettingError
@@ -50,8 +50,8 @@ class Resampling(eqx.Module):
         count = log_weights.shape[0]
 
         def resample(cloud: Any) -> tuple[Any, Float[Array, " particles"]]:
-            chosen = self.ancestors(key, weights)
-            return jax.tree.map(lambda leaf: leaf[..., chosen], cloud), uniform(count)
+            ancestors = self.ancestors(key, weights)
+            return jax.tree.map(lambda leaf: _chosen(leaf, ancestors), cloud), uniform(count)
 
         if self.threshold >= 1.0:
             return *resample(particles), jnp.asarray(True)
@@ -104,6 +104,18 @@ class Residual(Resampling):
         left_over = jnp.where(jnp.sum(left_over) > 0.0, left_over, weights)
         extra = (jnp.arange(count) < rest).astype(jnp.int32)
         return jnp.cumsum(whole.astype(jnp.int32).at[choices(key, left_over)].add(extra))
+
+
+def _chosen(leaf: Shaped[Array, "*rows particles"], ancestors: Int[Array, " particles"]) -> Array:
+    """Every particle's ancestor's numbers.
+
+    By places in the flat array: from `leaf[..., ancestors]` XLA makes particles' numbers stand together, and a table
+    that is laid out like that in one branch of a step is turned round twice in the other, where nothing is chosen.
+    """
+    if leaf.ndim == 1 or leaf.size > jnp.iinfo(jnp.int32).max:
+        return leaf[..., ancestors]
+    row = jnp.arange(leaf.size // leaf.shape[-1], dtype=jnp.int32) * leaf.shape[-1]
+    return leaf.reshape(-1)[row[:, None] + ancestors].reshape(leaf.shape)
 
 
 def ancestors_of(cumulative: Int[Array, " particles"], weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
