@@ -8,6 +8,7 @@ import pytest
 
 import epf
 from epf.errors import EPFWarning
+from epf.filters.learner import Memory
 from models import AR, VectorAR, grid_posterior, kalman, run
 from scoring import reference, rms, scores
 
@@ -226,3 +227,15 @@ def test_inputs_and_a_vector_state():
         storvik.posterior.moments()[1]
     )
     assert np.all(np.abs(z) < 0.5), z
+
+
+@pytest.mark.parametrize(
+    ("t", "alike", "resampled", "due"),
+    [(5, False, False, True), (45, True, True, False), (50, False, False, False), (50, True, False, True),
+     (50, False, True, True), (60, False, False, True)],
+)  # fmt: skip
+def test_theta_is_drawn_half_as_often_while_no_two_particles_have_the_same(t, alike, resampled, due):
+    method = epf.EPF(8, refresh=10)
+    gibbs = method.gibbs(epf.zoo.Sin(), None)
+    common = Memory(gibbs, jnp.asarray(t), method.guide(), jnp.asarray(alike))
+    assert bool(method._is_due(common, jnp.asarray(resampled))) == due

@@ -1,5 +1,8 @@
 """The polynomial statistic against exact log-densities of given paths: theorems 1, 2 and 3, boxes, and long sums."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,11 +14,14 @@ import epf
 from epf import diagnostics
 from epf.draw.inverse_cdf import InverseCDF
 from epf.errors import EPFError, SettingError
+from epf.filters import particle
 from epf.filters.particle import Piece
 from epf.gibbs import following
+from epf.gibbs.base import Gibbs
 from epf.gibbs.conjugate import Conjugate
 from epf.gibbs.coordinates import Coordinates
 from epf.gibbs.log_polynomial import LogPolynomial
+from epf.keys import root_key, step_key
 from epf.model import parameters
 from epf.polynomial.basis import Chebyshev as ChebyshevBasis
 from epf.polynomial.basis import Monomial
@@ -379,6 +385,101 @@ def test_statistics_do_not_grow():
 def test_a_lower_order_is_tried_where_the_order_is_the_librarys_choice(model, approximation, discount, order):
     lower = gibbs_of(model, approximation, discount=discount).of_lower_order(model, None)
     assert (None if lower is None else lower.approximation.order) == order
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "steps"),
+    [(epf.zoo.Sin(), 3), (epf.zoo.STAR(), 2), (VectorAR(), 2)],
+    ids=["one parameter", "two", "vector"],
+)
+def test_all_particles_at_once_have_the_sums_of_each(model, steps):
+    """On a shared box the nodes are taken for all at once; particle by particle is the same but for rounding."""
+    n, rng = 5, np.random.default_rng(2)
+    u = jnp.asarray([0.4]) if isinstance(model, VectorAR) else None
+    gibbs = gibbs_of(model, epf.Chebyshev(follow="shared"), u)
+    theta = jax.vmap(parameters(model).sample, out_axes=-1)(jax.random.split(jax.random.key(1), n))
+    x_0 = particle.start(jax.random.key(2), model, theta)
+    at_once = each = jax.vmap(lambda x: gibbs.init(model, x), -1, -1)(x_0)
+    y = jnp.where(jnp.arange(x_0[..., 0].size) == 1, jnp.nan, 0.3).reshape(x_0.shape[:-1])
+    for _ in range(steps):
+        x = x_0 + jnp.asarray(rng.normal(size=x_0.shape), jnp.float32)
+        piece = Piece(x_0, x, x, y, u)
+        at_once, each, x_0 = gibbs.update_all(model, at_once, piece), Gibbs.update_all(gibbs, model, each, piece), x
+    scale = np.abs(each.coefficients.value).max()
+    assert scale > 0.1
+    np.testing.assert_allclose(at_once.coefficients.value, each.coefficients.value, atol=1e-5 * scale)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [epf.zoo.Sin(), epf.zoo.STAR()], ids=["one parameter", "two"])
+@pytest.mark.parametrize("sharp", [1.0, 30.0], ids=["resolved", "not resolved by the grid for all"])
+def test_draws_on_one_grid_for_all_are_those_of_each(model, sharp):
+    """The same random numbers: where the grid sees all of a part it is one computation, elsewhere it is done for each."""
+    n, rng, p = 120, np.random.default_rng(4), parameters(model).size
+    gibbs = gibbs_of(model, epf.Chebyshev())
+    start = jax.vmap(lambda x: gibbs.init(model, x), -1, -1)(jnp.zeros(n))
+    coefficients = np.zeros((gibbs.indices.size, n), np.float32)
+    for i in range(p):  # peaks a fifth of the box wide, one of them narrower
+        ahead, peaked = (tuple(degree * (j == i) for j in range(p)) for degree in (1, 2))
+        coefficients[gibbs.indices.exponents.index(ahead)] = rng.normal(scale=5.0, size=n)
+        coefficients[gibbs.indices.exponents.index(peaked)] = -12.0
+    coefficients[:, 7] *= sharp
+    low, high = jnp.full((p, n), 0.5), jnp.full((p, n), 0.9)
+    statistic = eqx.tree_at(
+        lambda s: (s.coefficients.total, s.low, s.high), start, (jnp.asarray(coefficients), low, high)
+    )
+    theta = jnp.full((p, n), 0.7)
+    key = step_key(root_key(1), 3)
+    found = jax.jit(lambda key: gibbs.draw_all(key, model, statistic, theta))(key)
+    expected = jax.jit(lambda key: Gibbs.draw_all(gibbs, key, model, statistic, theta))(key)
+    assert np.std(found, axis=1).min() > 0.03
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+class OneParameter(epf.StateSpaceModel):
+    """A drift that is given as a function of theta and x."""
+
+    drift: Callable
+
+    def prior(self):
+        return {"theta": dist.Normal(0.7, 0.3)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(self.drift(p.theta, x), 0.5)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, 0.3)
+
+
+def many_products(theta, x):
+    x = x / (1.0 + theta * theta)
+    for _ in range(6):
+        x = theta * x * (1.0 - x)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("drift", "by_series"),
+    [
+        (lambda theta, x: jnp.sin(theta * x), True),
+        (many_products, False),  # a product of series is many products
+        (lambda theta, x: jnp.sin(jax.lax.nextafter(theta, jnp.float32(9.0)) * x), False),  # has no derivative
+    ],
+    ids=["sine", "products", "values only"],
+)
+def test_a_lower_order_is_a_series_about_the_middle_where_that_is_less_work(drift, by_series):
+    model = OneParameter(drift)
+    lower = gibbs_of(model, epf.Chebyshev()).of_lower_order(model, None)
+    box = jax.tree.map(jnp.asarray, lower.init(model, jnp.asarray(0.0)))
+    box = eqx.tree_at(lambda s: (s.low, s.high), box, (jnp.asarray([0.65]), jnp.asarray([0.75])))
+    path = (*(jnp.asarray(value) for value in (0.4, 0.6, 0.6, 0.5)), None)
+    found, at_nodes = (g.increment(model, box, *path) for g in (lower, replace(lower, near_the_middle=False)))
+    assert bool(np.any(np.asarray(found) != np.asarray(at_nodes))) == by_series
+    np.testing.assert_allclose(found[1:], at_nodes[1:], atol=2e-6)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.check import is_whole, plain
 from epf.draw.base import LogDensity, Sampler, value_at, values_at
@@ -68,8 +68,7 @@ class InverseCDF(Sampler):
         before: tuple[Array, ...] = ()
         if p == 2:
             low, high, values = _closer(lambda low, high: self._plane(log_density, low, high), low, high)
-            marginal = jnp.matmul(_density(values), weights(self.points).astype(u.dtype), precision="highest")
-            before = (low[0] + (high[0] - low[0]) * inverse(marginal, fractions[0]),)
+            before = (low[0] + (high[0] - low[0]) * first_of_two(_density(values), fractions[0]),)
         low, high, values = _closer(lambda low, high: self._line(log_density, before, low, high), low[-1:], high[-1:])
         last = low[0] + (high[0] - low[0]) * inverse(_density(values), fractions[-1])
         moved = jnp.clip(jnp.stack([*before, last]), -1.0, 1.0)
@@ -120,10 +119,20 @@ def inverse(density: Float[Array, " points *many"], fraction: Float[Array, "*man
     return jnp.clip((cell + place) / left.shape[0], 0.0, 1.0)
 
 
-def resolved(values: Float[Array, "points particles"]) -> Array:
-    """Whether the grid sees every one of many log-densities of one parameter well enough to draw from it."""
-    likely = values > jnp.max(values, axis=0) - _NATS
-    return jnp.all(jnp.sum(likely, axis=0) >= min(_ENOUGH, 2.0 * (values.shape[0] - 1) / 3.0))
+def first_of_two(
+    density: Float[Array, "points points *many"], fraction: Float[Array, "*many"]
+) -> Float[Array, "*many"]:
+    """Where the distribution function of the first of two parameters has the value `fraction`; as `inverse`."""
+    rule = weights(density.shape[1]).astype(density.dtype)
+    return inverse(jnp.tensordot(rule, jnp.moveaxis(density, 1, 0), axes=1, precision="highest"), fraction)
+
+
+def resolved(values: Float[Array, "*points particles"]) -> Bool[Array, " particles"]:
+    """Which of many log-densities of one or two parameters the grid sees well enough to draw from."""
+    axes = tuple(range(values.ndim - 1))
+    likely = values > jnp.max(values, axis=axes) - _NATS
+    seen = [jnp.sum(jnp.any(likely, axis=tuple(j for j in axes if j != i)), axis=0) for i in axes]
+    return jnp.all(jnp.stack(seen) >= min(_ENOUGH, 2.0 * (values.shape[0] - 1) / 3.0), axis=0)
 
 
 def _inverse_cubic(

@@ -3,7 +3,8 @@
 The paper's algorithms 2 and 3 are one algorithm; they differ in the statistic, which is the `Gibbs` object's affair.
 
 The paper draws theta at every step. A particle is (x, statistic, theta), and a draw is a Gibbs move of it that leaves its
-law as it is, so drawing every few steps is as right, and cheaper where a draw costs more than a step.
+law as it is, so drawing every few steps is as right, and cheaper where a draw costs more than a step. What it is needed for
+is to part particles that resampling has made alike: where there was no resampling it is done less often.
 """
 
 from abc import abstractmethod
@@ -29,6 +30,8 @@ class Memory(eqx.Module):
     gibbs: Gibbs = eqx.field(static=True)
     t: Int[Array, ""]
     guide: Any
+    alike: Bool[Array, ""]
+    """Whether particles were resampled since theta was drawn, so that some have the same one."""
 
 
 class Learner(ParticleFilter):
@@ -48,7 +51,7 @@ class Learner(ParticleFilter):
     ) -> tuple[Any, Memory]:
         gibbs = self.gibbs(model, u)
         statistic = over_particles(lambda x: gibbs.init(model, x))(x_0)
-        return statistic, Memory(gibbs, jnp.asarray(0), self.guide())
+        return statistic, Memory(gibbs, jnp.asarray(0), self.guide(), jnp.asarray(False))
 
     def learn(
         self,
@@ -63,11 +66,13 @@ class Learner(ParticleFilter):
         def draw() -> Float[Array, "p particles"]:
             return common.gibbs.draw_all(key, model, statistic, theta)
 
-        return draw() if self.every == 1 else jax.lax.cond(self._is_due(common), draw, lambda: theta)
+        return draw() if self.every == 1 else jax.lax.cond(self._is_due(common, resampled), draw, lambda: theta)
 
-    def _is_due(self, common: Memory) -> Bool[Array, ""]:
-        t = common.t
-        return (t < _EAGER * self.every) | (t % self.every == 0) | self.has_moved(common.guide)
+    def _is_due(self, common: Memory, resampled: Bool[Array, ""]) -> Bool[Array, ""]:
+        """As long as all particles have a theta of their own, it is drawn half as often."""
+        t, alike = common.t, common.alike | resampled
+        in_turn = (t % self.every == 0) & (alike | (t % (2 * self.every) == 0))
+        return (t < _EAGER * self.every) | in_turn | self.has_moved(common.guide)
 
     def absorb(
         self,
@@ -79,7 +84,8 @@ class Learner(ParticleFilter):
         piece: Piece,
     ) -> tuple[Any, Memory, Float[Array, ""]]:
         statistic, guide, residual = self.follow(model, common, chosen.theta, chosen.statistic, weights, piece)
-        return statistic, Memory(common.gibbs, common.t + 1, guide), residual
+        alike = (common.alike | chosen.resampled) & ~self._is_due(common, chosen.resampled)
+        return statistic, Memory(common.gibbs, common.t + 1, guide, alike), residual
 
     def guide(self) -> Any:
         """What all statistics together need to remember; see `follow`."""

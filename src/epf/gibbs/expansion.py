@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
@@ -24,16 +25,17 @@ from epf.dependence import depends_on
 from epf.errors import ModelError, SettingError, UnsupportedModelError
 from epf.gibbs.approximation import Approximation, Taylor
 from epf.gibbs.coordinates import Coordinates
+from epf.gibbs.side_by_side import Law, Laws
 from epf.laws import gaussian_moments, is_gaussian, log_prob, log_prob_observed, observed, without_missing
 from epf.matrices import cholesky, solve_lower
 from epf.model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
 from epf.polynomial import collocation, taylor
 from epf.polynomial.basis import Basis, Chebyshev, Monomial, from_values
 from epf.polynomial.indices import LIMIT, Indices, total_degree
-from epf.polynomial.nodes import along, coefficients_from_values, grid, values_from_coefficients
+from epf.polynomial.nodes import along, coefficients_from_values, gauss, grid, values_from_coefficients
 from epf.polynomial.structure import structure
+from epf.polynomial.work import work
 
-Law = Callable[[Float[Array, " p"]], Distribution]
 Place = Callable[[Indices], Basis]  # the basis with these powers, at a particle's box or centre
 # By the number of parameters; half the degree of the log-density. With order 9 for two the sds of STAR come out 10% short.
 _ORDERS = {"drift": {1: 7, 2: 12, 3: 4, 4: 3}, "noise": {1: 7, 2: 9, 3: 4, 4: 3}, "density": {1: 10, 2: 9, 3: 4, 4: 3}}
@@ -50,10 +52,38 @@ class Expansion(eqx.Module):
     result: Indices = eqx.field(static=True)
     order: int = eqx.field(static=True)
 
-    def log_density(self, law: Law, value: Float[Array, "*event"], place: Place) -> Float[Array, " terms"]:
+    def log_density(self, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
         """The coefficients, in `result`, of log p(value; theta) up to a constant; components that are NaN left out."""
         form = {"drift": _from_drift, "noise": _from_noise, "density": _from_density}[self.form]
-        return form(self, law, value, place)
+        return form(self, laws, place)
+
+    def near_the_middle(self, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
+        """The same for a drift in one parameter from its Taylor series about the middle of the box, where that is less work.
+
+        It asks for the drift once (sin(theta x): for a sine and a cosine), and is best where the density is.
+        """
+        basis = place(self.of)
+        white, start = _white(laws, basis.origin), jnp.zeros_like(basis.origin)
+
+        def series() -> Float[Array, " terms k *particles"]:
+            return taylor.expand(lambda u: white(basis.origin + basis.scale * u), Monomial(self.of, start))
+
+        try:
+            program = jax.make_jaxpr(series)()
+        except UnsupportedModelError:  # a function that can only be evaluated
+            return self.log_density(laws, place)
+        nodes = jnp.zeros((self.of.size, *start.shape))
+        if work(program) > work(jax.make_jaxpr(jax.vmap(white))(nodes)):
+            return self.log_density(laws, place)
+        coefficients = jaxpr_as_fun(program)()[0]
+        nodes = jnp.asarray(gauss(2 * self.of.orders[0] + 1), coefficients.dtype)
+        u = nodes.reshape(-1, *(1 for _ in coefficients.shape[1:]))
+        return self._minus_half_the_square(Monomial(self.of, start).sum_first(coefficients[:, None], u))
+
+    def _minus_half_the_square(self, values: Float[Array, "..."]) -> Float[Array, " terms *particles"]:
+        """From whitened residuals, [*nodes, k, *particles], at the nodes of `result`."""
+        p = self.of.parameters
+        return self.result.sparse(from_values(-0.5 * jnp.sum(values**2, axis=p), p))
 
 
 def plan(where: str, law: Law, value: Float[Array, "*event"], p: int, settings: Approximation) -> Expansion | None:
@@ -164,42 +194,50 @@ def _fits(form: str, law: Law, value: Array, p: int, order: int) -> bool:
     return True
 
 
-def _from_drift(self: Expansion, law: Law, value: Array, place: Place) -> Float[Array, " terms"]:
+def _from_drift(self: Expansion, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
     """-1/2 |L^-1 (value - drift)|^2, H^i and J^i of the paper's equations 11 and 12 in one."""
-    basis, value = place(self.of), jnp.ravel(value)
-    there = observed(value)
-    _, covariance = without_missing(value, gaussian_moments(law(basis.origin))[1])
-    lower = cholesky(covariance)
-
-    def residual(z: Float[Array, " p"]) -> Float[Array, " k"]:
-        return jnp.where(there, value - gaussian_moments(law(z))[0], 0.0)
-
-    sizes = tuple(order + 1 for order in self.of.orders)
+    basis, sizes = place(self.of), tuple(order + 1 for order in self.of.orders)
+    white = _white(laws, basis.origin)
     if isinstance(basis, Monomial):
-        white = jax.vmap(lambda row: solve_lower(lower, row))(taylor.expand(residual, basis))
+        coefficients = taylor.expand(white, basis)
     else:
         assert isinstance(basis, Chebyshev)
-        values = jax.vmap(lambda z: solve_lower(lower, residual(z)))(collocation.nodes(basis))
+        values = jax.vmap(white)(collocation.nodes(basis))
         if self.of.size == prod(sizes):
-            squares = jnp.sum(_lift(values.reshape(*sizes, -1), len(sizes)) ** 2, axis=-1)
-            return self.result.sparse(from_values(-0.5 * squares, len(sizes)))
-        white = collocation.transform(basis, values)  # powers that the set leaves out are left out
-    return -0.5 * jnp.sum(basis.multiply(white, white), axis=1)
+            values = values.reshape(*sizes, *values.shape[1:])
+            for i, order in enumerate(self.of.orders):
+                values = along(_interpolation(order), values, i)
+            return self._minus_half_the_square(values)
+        coefficients = collocation.transform(basis, values)  # powers that the set leaves out are left out
+    return -0.5 * jnp.sum(basis.multiply(coefficients, coefficients), axis=1)
 
 
-def _lift(values: Float[Array, "..."], parameters: int) -> Float[Array, "..."]:
-    """From the values at the nodes of a polynomial to those at the nodes of its square."""
-    for i in range(parameters):
-        values = along(_interpolation(values.shape[i] - 1), values, i)
-    return values
+def _white(laws: Laws, origin: Float[Array, " p"]) -> Callable[[Float[Array, " p"]], Float[Array, "k *particles"]]:
+    """L^-1 (value - drift) as a function of the parameters; the covariance L L' does not depend on them."""
+
+    def white(z: Float[Array, " p"]) -> Float[Array, "k *particles"]:
+        def one(law: Law, value: Array) -> Float[Array, " k"]:
+            value = jnp.ravel(value)
+            _, covariance = without_missing(value, gaussian_moments(law(origin))[1])
+            residual = jnp.where(observed(value), value - gaussian_moments(law(z))[0], 0.0)
+            return solve_lower(cholesky(covariance), residual)
+
+        return laws.each(one)
+
+    return white
 
 
 @lru_cache
 def _interpolation(order: int) -> Float[np.ndarray, "more nodes"]:
+    """From the values at its nodes of a polynomial to those at the nodes of its square."""
     return values_from_coefficients(2 * order + 1, order) @ coefficients_from_values(order + 1)
 
 
-def _from_noise(self: Expansion, law: Law, value: Array, place: Place) -> Float[Array, " terms"]:
+def _from_noise(self: Expansion, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
+    return laws.each(lambda law, value: _noise_of_one(self, law, value, place))
+
+
+def _noise_of_one(self: Expansion, law: Law, value: Array, place: Place) -> Float[Array, " terms"]:
     """sum_j g_j v^j with v = value - location, g the Taylor coefficients of the noise's log-density at v = 0."""
     origin = place(self.of).origin
     basis = place(self.of)
@@ -231,11 +269,11 @@ def _cut(wanted: Indices, coefficients: Array, given: Indices) -> Array:
     return coefficients[np.array([place[k] for k in wanted.exponents])]
 
 
-def _from_density(self: Expansion, law: Law, value: Array, place: Place) -> Float[Array, " terms"]:
+def _from_density(self: Expansion, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
     basis = place(self.result)
 
-    def log_density(z: Float[Array, " p"]) -> Float[Array, ""]:
-        return log_prob_observed(law(z), value)
+    def log_density(z: Float[Array, " p"]) -> Float[Array, "*particles"]:
+        return laws.each(lambda law, value: log_prob_observed(law(z), value))
 
     if isinstance(basis, Monomial):
         return taylor.expand(log_density, basis)
@@ -244,7 +282,7 @@ def _from_density(self: Expansion, law: Law, value: Array, place: Place) -> Floa
     values = jax.vmap(log_density)(basis.origin + basis.scale * jnp.asarray(points))
     if points.shape[0] == prod(order + 1 for order in self.result.orders):
         sizes = [order + 1 for order in self.result.orders]
-        return self.result.sparse(from_values(values.reshape(sizes), len(sizes)))
+        return self.result.sparse(from_values(values.reshape(*sizes, *values.shape[1:]), len(sizes)))
     return along(_fit(self.result), values, 0)
 
 

@@ -9,16 +9,18 @@ what the larger box would blur.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from epf.gibbs.log_polynomial import LogPolynomial, PathPolynomial
 from epf.model import StateSpaceModel
+from epf.polynomial.basis import design_on_cube
 from epf.weighted import mean_and_sd
 
 _DROPS = (25.0, 16.0, 11.0, 8.0, 6.0, 5.0)
@@ -34,7 +36,8 @@ _TOLERANCE = 0.05
 _NEGLIGIBLE = 0.01  # nats over t: steps with no more of a residual than that add up to 0.01 log t at most
 _ROUNDING = 1e-6  # nats: what single precision leaves of a residual that is zero, 1e-7, and some more
 _LOOKED_AT = 64  # particles from which a shared box is found
-_WATCHED, _CHECKPOINTS = 32, 25  # particles and points at which every step's residual is measured
+_WATCHED = 16  # particles for which every step's residual is measured: at points of a grid of the box, or at some draws
+_CHECKPOINTS, _DRAWS = {1: 17, 2: 11}, 25
 _REACH = 8.0  # standard deviations of the draws that a box of three parameters and more covers
 
 Total = Callable[[Float[Array, "points p boxes"]], Float[Array, "points particles"]]
@@ -113,9 +116,9 @@ def relocate(
         low, high = _box_of_draws(gibbs, model, theta, before, weights)
         return _on(gibbs, model, before, after, piece, theta, weights, low, high)
     # One box for all is found from some of them: it has a margin, and the others' densities overlap with theirs.
-    some = _strided(theta.shape[1], _LOOKED_AT) if shared else np.arange(theta.shape[1])
-    theirs, then, weight = jax.tree.map(lambda leaf: leaf[..., some], (before, after, weights))
-    path = piece._replace(x_prev=piece.x_prev[..., some], new=piece.new[..., some], x=piece.x[..., some])
+    some = partial(_some, count=_LOOKED_AT if shared else theta.shape[1])
+    theirs, then, weight, draws = jax.tree.map(some, (before, after, weights, theta))
+    path = piece._replace(x_prev=some(piece.x_prev), new=some(piece.new), x=some(piece.x))
     total = _total(gibbs, model, theirs if gibbs.moves else then, path if gibbs.moves else None)
     old_low, old_high = (ends[:, :1] if shared else ends for ends in (before.low, before.high))
 
@@ -127,7 +130,7 @@ def relocate(
     def attempt(i: Array, best: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         least, low, high = best
         other = box(jnp.asarray(_DROPS)[i])
-        cost = _cost(gibbs, model, total, _on(gibbs, model, theirs, then, path, theta[:, some], weight, *other))
+        cost = _cost(gibbs, model, total, _on(gibbs, model, theirs, then, path, draws, weight, *other))
         if shared:
             cost = jnp.sum(jnp.where(weight > 0.0, weight * cost, 0.0))
         better = (cost < least) | (i == 0)
@@ -135,7 +138,7 @@ def relocate(
         return jnp.where(better, cost, least), low, high
 
     if gibbs.moves:
-        least = jnp.zeros(() if shared else len(some))
+        least = jnp.zeros(() if shared else weight.shape[0])
         tries = jnp.where(unresolved, len(_DROPS), 1)
         _, low, high = jax.lax.fori_loop(0, tries, attempt, (least, old_low, old_high))
     else:
@@ -245,15 +248,17 @@ def _cost(
     return jnp.where(jnp.isnan(cost), jnp.inf, cost)
 
 
-def _unit_grid(p: int, points: dict[int, int]) -> Float[Array, "points p"]:
+def _unit_grid(p: int, points: dict[int, int]) -> Float[np.ndarray, "points p"]:
     """A uniform grid of [0, 1]^p."""
     line = np.linspace(0.0, 1.0, points[p])
-    return jnp.asarray(np.stack([axis.ravel() for axis in np.meshgrid(*([line] * p), indexing="ij")], axis=1), float)
+    return np.stack([axis.ravel() for axis in np.meshgrid(*([line] * p), indexing="ij")], axis=1)
 
 
-def _strided(particles: int, count: int) -> Int[np.ndarray, " some"]:
+def _some(leaf: Shaped[Array, "*rows particles"], count: int) -> Shaped[Array, "*rows some"]:
     """Some of the particles, spread evenly: after resampling neighbours have the same ancestor."""
-    return np.unique(np.linspace(0, particles - 1, min(count, particles)).astype(int))
+    count = min(count, leaf.shape[-1])
+    stride = leaf.shape[-1] // count
+    return leaf[..., : count * stride : stride]
 
 
 def _box_of_draws(
@@ -289,18 +294,19 @@ def residual_of(
 
     Between the nodes, at the draws of some particles, for some others; each weighted with its own density.
     """
-    particles = theta.shape[1]
-    watched = _strided(particles, _WATCHED)
-    draws = jax.vmap(gibbs.coordinates(model).point, -1, 0)(theta[:, _strided(particles, _CHECKPOINTS)])
-    # Few particles have few draws, and a box of its own is best looked at all over.
-    all_over = theta.shape[0] <= 2 and (gibbs.follow_mode == "each" or particles < _CHECKPOINTS)
-    unit = 2.0 * _unit_grid(theta.shape[0], {1: _CHECKPOINTS, 2: 11}) - 1.0 if all_over else jnp.zeros((0,))
+    particles, p = theta.shape[1], theta.shape[0]
+    # Few particles have few draws, and a box of its own, or of one parameter, is best looked at all over.
+    all_over = p == 1 or (p == 2 and (gibbs.follow_mode == "each" or particles < _DRAWS))
+    unit = 2.0 * _unit_grid(p, _CHECKPOINTS) - 1.0 if all_over else np.zeros((0, p))
+    draws = jax.vmap(gibbs.coordinates(model).point, -1, 0)(_some(theta, _DRAWS))
 
     def checkpoints(new: PathPolynomial) -> tuple[Array, Array, Array, Array]:
         """Points, the basis and the prior at them, and whether they are on the box."""
         here = 0.5 * (new.low + new.high) + 0.5 * (new.high - new.low) * unit if all_over else draws
-        inside = jnp.all((here >= new.low) & (here <= new.high), axis=1)
-        return here, gibbs.basis(model, new).design(here), jax.vmap(gibbs.coordinates(model).log_prior)(here), inside
+        inside = jnp.all((here >= new.low) & (here <= new.high), axis=1) if not all_over else jnp.ones(len(unit), bool)
+        on_cube = all_over and gibbs.moves
+        design = design_on_cube(gibbs.indices, unit) if on_cube else gibbs.basis(model, new).design(here)
+        return here, design, jax.vmap(gibbs.coordinates(model).log_prior)(here), inside
 
     # One box has one set of points and of basis functions there, for all.
     shared = None if gibbs.follow_mode == "each" else checkpoints(jax.tree.map(lambda leaf: leaf[..., 0], after))
@@ -320,7 +326,8 @@ def residual_of(
         mean = jnp.sum(share * gap)
         return jnp.sum(share * (gap - mean) ** 2)
 
-    some = jax.tree.map(lambda leaf: leaf[..., watched], (before, after, piece.x_prev, piece.new, piece.x))
-    variances = jax.vmap(one, -1)(*some)
-    share = weights[watched] / jnp.maximum(jnp.sum(weights[watched]), 1e-30)
+    watched = (before, after, piece.x_prev, piece.new, piece.x)
+    variances = jax.vmap(one, -1)(*jax.tree.map(lambda leaf: _some(leaf, _WATCHED), watched))
+    share = _some(weights, _WATCHED)
+    share = share / jnp.maximum(jnp.sum(share), 1e-30)
     return jnp.sqrt(jnp.sum(jnp.where(share > 0.0, share * variances, 0.0)))

@@ -23,10 +23,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
+from numpy.polynomial.chebyshev import chebvander
 
 from epf.errors import SettingError
 from epf.polynomial.indices import Indices
 from epf.polynomial.nodes import along, coefficients_from_values, gauss, values_from_coefficients
+
+_WRITTEN_OUT = 8  # the order up to which a recurrence is no loop: longer ones take seconds to compile
 
 AnyBasis = TypeVar("AnyBasis", bound="Basis")
 
@@ -112,10 +115,18 @@ class Basis(eqx.Module):
     def _functions(self, u: Float[Array, ""], order: int) -> Float[Array, " degrees"]:
         """phi_0 .. phi_order at one u."""
         factor, previous = self.recurrence
-        found = [jnp.ones_like(u), u]
-        for _ in range(order - 1):
-            found.append(factor * u * found[-1] - previous * found[-2])
-        return jnp.stack(found[: order + 1])
+
+        def further(two: tuple[Array, Array], _: Any) -> tuple[tuple[Array, Array], Array]:
+            before, last = two
+            return (last, factor * u * last - previous * before), before
+
+        if order <= _WRITTEN_OUT:
+            two, found = (jnp.ones_like(u), u), []
+            for _ in range(order + 1):
+                two, value = further(two, None)
+                found.append(value)
+            return jnp.stack(found)
+        return jax.lax.scan(further, (jnp.ones_like(u), u), None, length=order + 1)[1]
 
     def product(self: AnyBasis) -> AnyBasis:
         """The basis in which products of two polynomials of this one are written: the same place, twice the order."""
@@ -258,6 +269,13 @@ class Chebyshev(Basis):
             values = old.sum_first(series[:, None], u.reshape(-1, *(1 for _ in series.shape[1:])))
             tensor = jnp.moveaxis(values, 0, i)
         return self.indices.sparse(from_values(tensor, self.indices.parameters))
+
+
+def design_on_cube(indices: Indices, points: Float[np.ndarray, "points parameters"]) -> Float[Array, "points terms"]:
+    """`Chebyshev.design` at points that are given on the cube [-1, 1]^p: the same matrix on every box, and a constant."""
+    functions = [chebvander(points[:, i], order) for i, order in enumerate(indices.orders)]
+    columns = [prod(f[:, j] for f, j in zip(functions, k, strict=True)) for k in indices.exponents]
+    return jnp.asarray(np.stack(columns, axis=1), float)
 
 
 @lru_cache

@@ -183,5 +183,10 @@ def _positions(indices: Indices, wanted) -> Int[np.ndarray, " wanted"]:
 
 def _take(coefficients: Array, positions: Int[np.ndarray, " wanted"]) -> Array:
     """Rows by position, zero for the position after the last."""
+    count = coefficients.shape[0]
+    if np.array_equal(positions, np.minimum(np.arange(len(positions)), count)):  # all of them, then zeros: no gathering
+        return jnp.concatenate(
+            [coefficients, jnp.zeros((len(positions) - count, *coefficients.shape[1:]), coefficients.dtype)]
+        )
     zero = jnp.zeros_like(coefficients[:1])
     return jnp.concatenate([coefficients, zero])[positions]
