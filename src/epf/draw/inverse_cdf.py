@@ -68,7 +68,7 @@ class InverseCDF(Sampler):
         before: tuple[Array, ...] = ()
         if p == 2:
             low, high, values = _closer(lambda low, high: self._plane(log_density, low, high), low, high)
-            before = (low[0] + (high[0] - low[0]) * first_of_two(_density(values), fractions[0]),)
+            before = (low[0] + (high[0] - low[0]) * _first_of_two(_density(values), fractions[0]),)
         low, high, values = _closer(lambda low, high: self._line(log_density, before, low, high), low[-1:], high[-1:])
         last = low[0] + (high[0] - low[0]) * inverse(_density(values), fractions[-1])
         moved = jnp.clip(jnp.stack([*before, last]), -1.0, 1.0)
@@ -119,17 +119,37 @@ def inverse(density: Float[Array, " points *many"], fraction: Float[Array, "*man
     return jnp.clip((cell + place) / left.shape[0], 0.0, 1.0)
 
 
-def first_of_two(
+def inverse_side_by_side(
+    values: Float[Array, "*points particles"],
+    fractions: Float[Array, "p particles"],
+    second: Callable[[Float[Array, " particles"]], Float[Array, "points particles"]],
+) -> Float[Array, "p particles"]:
+    """Where many log-densities on one grid of [0, 1]^p have these fractions, as `InverseCDF.at` has one.
+
+    `second` has the log-densities of the second parameter on the grid, where the first is as given.
+    """
+
+    def density(values: Float[Array, "*points particles"]) -> Float[Array, "*points particles"]:
+        values = jnp.where(values < jnp.inf, values, -jnp.inf)  # a comparison with NaN is false
+        return jnp.exp(values - jnp.max(values, axis=range(values.ndim - 1)))
+
+    if values.ndim == 2:
+        return inverse(density(values), fractions[0])[None]
+    first = _first_of_two(density(values), fractions[0])
+    return jnp.stack([first, inverse(density(second(first)), fractions[1])])
+
+
+def _first_of_two(
     density: Float[Array, "points points *many"], fraction: Float[Array, "*many"]
 ) -> Float[Array, "*many"]:
-    """Where the distribution function of the first of two parameters has the value `fraction`; as `inverse`."""
+    """Where the distribution function of the first of two parameters has the value `fraction`."""
     rule = weights(density.shape[1]).astype(density.dtype)
     return inverse(jnp.tensordot(rule, jnp.moveaxis(density, 1, 0), axes=1, precision="highest"), fraction)
 
 
 def resolved(values: Float[Array, "*points particles"]) -> Bool[Array, " particles"]:
     """Which of many log-densities of one or two parameters the grid sees well enough to draw from."""
-    axes = tuple(range(values.ndim - 1))
+    axes, values = tuple(range(values.ndim - 1)), jnp.where(values < jnp.inf, values, -jnp.inf)
     likely = values > jnp.max(values, axis=axes) - _NATS
     seen = [jnp.sum(jnp.any(likely, axis=tuple(j for j in axes if j != i)), axis=0) for i in axes]
     return jnp.all(jnp.stack(seen) >= min(_ENOUGH, 2.0 * (values.shape[0] - 1) / 3.0), axis=0)

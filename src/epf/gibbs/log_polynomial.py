@@ -20,7 +20,7 @@ from numpyro.distributions import Distribution
 from epf.compensated import Compensated, Plain
 from epf.dependence import depends_on
 from epf.draw.base import Sampler
-from epf.draw.inverse_cdf import InverseCDF, first_of_two, inverse, resolved
+from epf.draw.inverse_cdf import InverseCDF, inverse_side_by_side, resolved
 from epf.draw.quadrature import grid
 from epf.gibbs import approximation as settings
 from epf.gibbs.base import Gibbs
@@ -307,19 +307,15 @@ class LogPolynomial(Gibbs):
         def draw(theta: Float[Array, "p some"], given: tuple[Array, PathPolynomial]) -> Float[Array, "p some"]:
             words, statistic = given
             keys = jax.vmap(unpacked, -1)(words)
-            values = _never_nan(self.on_grid(model, statistic, grid(points)))
+            values = self.on_grid(model, statistic, grid(points))
+
+            def second(first: Float[Array, " some"]) -> Float[Array, "points some"]:
+                along = jax.vmap(lambda s, first: self._second_given_first(model, s, first, points), -1, -1)
+                return along(statistic, first)
 
             def at_once() -> Float[Array, "p some"]:
                 fractions = jax.vmap(lambda key: jax.random.uniform(key, (p,), theta.dtype), out_axes=-1)(keys)
-                density = jnp.exp(values - jnp.max(values, axis=range(p)))
-                if p == 1:
-                    u = inverse(density, fractions[0])[None]
-                else:
-                    first = first_of_two(density, fractions[0])
-                    along = jax.vmap(lambda s, first: self._second_given_first(model, s, first, points), -1, -1)
-                    values_2 = _never_nan(along(statistic, first))
-                    second = inverse(jnp.exp(values_2 - jnp.max(values_2, axis=0)), fractions[1])
-                    u = jnp.stack([first, second])
+                u = inverse_side_by_side(values, fractions, second)
                 z = statistic.low + (statistic.high - statistic.low) * u
                 inside = jnp.isfinite(jax.vmap(coordinates.log_prior, -1, -1)(z))
                 return jnp.where(inside, jax.vmap(coordinates.theta, -1, -1)(z), theta)
@@ -414,10 +410,6 @@ class LogPolynomial(Gibbs):
             return jnp.zeros((self.indices.size, *value.shape[-1:]) if many else self.indices.size)
         form = expansion.near_the_middle if self.near_the_middle else expansion.log_density
         return expansion.result.embed(form(laws, self._place(model, statistic)), self.indices)
-
-
-def _never_nan(values: Float[Array, "*points particles"]) -> Float[Array, "*points particles"]:
-    return jnp.where(values < jnp.inf, values, -jnp.inf)  # a comparison with NaN is false
 
 
 def _along_axis(basis: Basis, indices: Indices, i: int) -> Basis:
