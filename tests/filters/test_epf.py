@@ -238,4 +238,16 @@ def test_theta_is_drawn_half_as_often_while_no_two_particles_have_the_same(t, al
     method = epf.EPF(8, refresh=10)
     gibbs = method.gibbs(epf.zoo.Sin(), None)
     common = Memory(gibbs, jnp.asarray(t), method.guide(), jnp.asarray(alike))
-    assert bool(method._is_due(common, jnp.asarray(resampled))) == due
+    assert bool(method.is_due(common, jnp.asarray(resampled))) == due
+
+
+@pytest.mark.parametrize(
+    ("method", "alike"),
+    [(epf.EPF(8, refresh=10), False), (epf.ParticleLearning(8, refresh=10), True)],
+    ids=["resamples, then draws", "draws, then resamples"],
+)
+def test_particles_are_alike_if_they_were_resampled_after_theta_was_drawn(method, alike):
+    """At t = 60, when theta is drawn whatever happened before."""
+    common = Memory(method.gibbs(epf.zoo.Sin(), None), jnp.asarray(60), method.guide(), jnp.asarray(True))
+    assert bool(method.alike_after(common, jnp.asarray(True))) == alike
+    assert not bool(method.alike_after(common, jnp.asarray(False)))

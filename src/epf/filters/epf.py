@@ -16,8 +16,8 @@ class EPF(PolynomialLearner):
     """Learns the parameters of any model from a polynomial a particle, at a cost that does not grow.
 
     `approximation` is epf.Chebyshev(...) or epf.Taylor(...), `sampler` one of epf.InverseCDF(), epf.Slice(),
-    epf.Metropolis(steps), epf.Laplace(); theta is drawn every `refresh` steps (and at every step at first). A `discount`
-    below 1 forgets the past at that rate a step, for parameters that drift slowly.
+    epf.Metropolis(steps), epf.Laplace(). Theta is drawn every `refresh` steps: at every step at first, and half as often
+    while nothing is resampled. A `discount` below 1 forgets the past at that rate a step, for parameters that drift slowly.
     """
 
     def gibbs(self, model: StateSpaceModel, u: Array | None) -> Gibbs:

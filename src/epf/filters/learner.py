@@ -66,9 +66,9 @@ class Learner(ParticleFilter):
         def draw() -> Float[Array, "p particles"]:
             return common.gibbs.draw_all(key, model, statistic, theta)
 
-        return draw() if self.every == 1 else jax.lax.cond(self._is_due(common, resampled), draw, lambda: theta)
+        return draw() if self.every == 1 else jax.lax.cond(self.is_due(common, resampled), draw, lambda: theta)
 
-    def _is_due(self, common: Memory, resampled: Bool[Array, ""]) -> Bool[Array, ""]:
+    def is_due(self, common: Memory, resampled: Bool[Array, ""]) -> Bool[Array, ""]:
         """As long as all particles have a theta of their own, it is drawn half as often."""
         t, alike = common.t, common.alike | resampled
         in_turn = (t % self.every == 0) & (alike | (t % (2 * self.every) == 0))
@@ -84,8 +84,12 @@ class Learner(ParticleFilter):
         piece: Piece,
     ) -> tuple[Any, Memory, Float[Array, ""]]:
         statistic, guide, residual = self.follow(model, common, chosen.theta, chosen.statistic, weights, piece)
-        alike = (common.alike | chosen.resampled) & ~self._is_due(common, chosen.resampled)
+        alike = self.alike_after(common, chosen.resampled)
         return statistic, Memory(common.gibbs, common.t + 1, guide, alike), residual
+
+    def alike_after(self, common: Memory, resampled: Bool[Array, ""]) -> Bool[Array, ""]:
+        """Whether some particles have the same theta after a step, which resamples first and draws then, if it does."""
+        return (common.alike | resampled) & ~self.is_due(common, resampled)
 
     def guide(self) -> Any:
         """What all statistics together need to remember; see `follow`."""

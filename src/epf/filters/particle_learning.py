@@ -12,9 +12,10 @@ auxiliary filter, 1999).
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.check import plain
+from epf.filters.learner import Memory
 from epf.filters.particle import Chosen, Cloud, distinct, finite, over_particles, propose
 from epf.filters.polynomial_learner import PolynomialLearner
 from epf.gibbs.automatic import check_conjugate, check_statistics, choose_gibbs
@@ -84,6 +85,10 @@ class ParticleLearning(PolynomialLearner):
         total = jax.nn.logsumexp(log_weights)
         alive = distinct(numbers)
         return Chosen(x, theta, statistic, log_weights - total, known, resampled, jnp.asarray(total), alive)
+
+    def alike_after(self, common: Memory, resampled: Bool[Array, ""]) -> Bool[Array, ""]:
+        """Here theta was drawn first: no draw has parted what this step's resampling made alike."""
+        return resampled | (common.alike & ~self.is_due(common, jnp.asarray(False)))
 
     def _proposal(self, model: StateSpaceModel, u: Array | None) -> Proposal:
         return choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal

@@ -121,7 +121,7 @@ def describe_gibbs(gibbs: Gibbs, model: StateSpaceModel, u: Array | None, refres
     return {
         "approximation": f"{kind}; {'; '.join(forms)}; {gibbs.indices.size} coefficients a particle",
         "box": box[gibbs.follow_mode],
-        "draws of theta": f"{gibbs.sampler.describe()}, every {refresh} steps"
+        "draws of theta": f"{gibbs.sampler.describe()}, every {refresh} steps ({2 * refresh} while nothing is resampled)"
         if refresh > 1
         else gibbs.sampler.describe(),
     }

@@ -255,7 +255,10 @@ def _unit_grid(p: int, points: dict[int, int]) -> Float[np.ndarray, "points p"]:
 
 
 def _some(leaf: Shaped[Array, "*rows particles"], count: int) -> Shaped[Array, "*rows some"]:
-    """Some of the particles, spread evenly: after resampling neighbours have the same ancestor."""
+    """Every k-th of the particles, since after resampling neighbours have the same ancestor.
+
+    The last ones, fewer than `count`, are passed over: with less than twice `count` particles these are simply the first.
+    """
     count = min(count, leaf.shape[-1])
     stride = leaf.shape[-1] // count
     return leaf[..., : count * stride : stride]
@@ -292,7 +295,7 @@ def residual_of(
 ) -> Float[Array, ""]:
     """The standard deviation, in nats, of this step's log-density less its polynomial, where theta is likely.
 
-    Between the nodes, at the draws of some particles, for some others; each weighted with its own density.
+    For some particles, all over the box or at the draws of some others; each weighted with its own density.
     """
     particles, p = theta.shape[1], theta.shape[0]
     # Few particles have few draws, and a box of its own, or of one parameter, is best looked at all over.
