@@ -2,6 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+OUT := experiments/out
 
 .PHONY: install demo reproduce test browser test-slow check format bench clean
 
@@ -17,7 +18,7 @@ demo: install
 	@$(BIN)/epf demo
 
 reproduce: install
-	@$(BIN)/epf reproduce
+	@$(BIN)/python -m experiments.paper --out $(OUT)
 
 test: install
 	@$(BIN)/python -m pytest -n 2

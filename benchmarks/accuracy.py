@@ -9,10 +9,10 @@ import time
 
 import jax
 import numpy as np
+from experiments.paper.references import FOLDER as REFERENCES
 
 import epf
 from benchmarks.timing import report
-from epf.reproduce.references import FOLDER as REFERENCES
 
 SEEDS = range(10)
 

@@ -10,7 +10,7 @@ if __name__ == "__main__":
     for particles in (1_000, 10_000, 100_000):
         steps = y if particles < 100_000 else y[:200]
         for threshold in (1.0, 0.5):
-            method = epf.SIR(particles, epf.Bootstrap(), epf.Systematic(threshold))
+            method = epf.SIR(particles, epf.proposals.Bootstrap(), epf.resampling.Systematic(threshold))
             found = per_particle_step(method, model, steps, particles)
             rows.append({"particles": particles, "resampling": "always" if threshold == 1.0 else "ESS < N/2", **found})
     report("bootstrap", rows)

@@ -13,7 +13,7 @@ import numpy as np
 
 import epf
 from benchmarks.timing import per_particle_step, report
-from epf.keys import root_key, step_key
+from epf.numerics._keys import root_key, step_key
 
 
 def bare(method: Any, model: Any, y: np.ndarray, particles: int, warm_up: int) -> float:

@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from experiments.paper.references import FOLDER as REFERENCES
 
 import epf
-from epf.filters.base import Past
-from epf.keys import root_key, step_key
-from epf.reproduce.references import FOLDER as REFERENCES
+from epf.filters._base import Past
+from epf.numerics._keys import root_key, step_key
 
 MODELS: dict[str, tuple[Any, dict[str, float]]] = {
     "sin": (epf.zoo.Sin(), {"theta": 0.7}),
@@ -29,7 +29,7 @@ CASES: dict[str, tuple[Any, str, int, int]] = {  # method, model, observations, 
     "marginal-sin-long": (epf.MarginalEPF(90), "sin", 20000, 3),
     "marginal-cauchy": (epf.MarginalEPF(900), "cauchy", 1000, 10),
     "marginal-cauchy-forgetting": (epf.MarginalEPF(900, renoding="forgetting"), "cauchy", 1000, 10),
-    "marginal-cauchy-odds": (epf.MarginalEPF(900, proposal=epf.Automatic()), "cauchy", 1000, 10),
+    "marginal-cauchy-odds": (epf.MarginalEPF(900, proposal=epf.proposals.Automatic()), "cauchy", 1000, 10),
     "marginal-star": (epf.MarginalEPF(50), "star", 1000, 10),
     "epf-sin": (epf.EPF(1000), "sin", 1000, 10),
     "epf-sin-long": (epf.EPF(1000), "sin", 20000, 3),

@@ -10,7 +10,7 @@ RUN = """
 import sys, epf
 model = epf.zoo.Sin(theta=0.7)
 _, y = epf.simulate(model, {}, steps=int(sys.argv[1]), seed=1)
-epf.fit(model, y, epf.SIR(1000, epf.Bootstrap()))
+epf.fit(model, y, epf.SIR(1000, epf.proposals.Bootstrap()))
 """
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epf.blocks import run_block, start
-from epf.filters.base import Filter
-from epf.keys import root_key
-from epf.model import StateSpaceModel
+from epf.filters._base import Filter, start
+from epf.model._model import StateSpaceModel
+from epf.numerics._keys import root_key
+from epf.run._blocks import run_block
 
 
 def seconds(action: Callable[[], Any], repeats: int) -> tuple[float, float]:

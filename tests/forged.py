@@ -2,7 +2,8 @@
 
 import json
 
-from epf import checkpoint, tensors
+from epf.storage import _checkpoint as checkpoint
+from epf.storage import _tensors as tensors
 
 
 def resealed(content, change, sign=False):

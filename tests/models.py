@@ -6,8 +6,8 @@ import numpy as np
 import numpyro.distributions as dist
 
 import epf
-from epf.filters.base import Past
-from epf.keys import root_key, step_key
+from epf.filters._base import Past
+from epf.numerics._keys import root_key, step_key
 
 
 class AR(epf.StateSpaceModel):

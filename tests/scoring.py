@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from experiments.paper.references import data_set
 
-from epf.filters.base import Past
-from epf.keys import root_key, step_key
-from epf.reproduce.references import data_set
+from epf.filters._base import Past
+from epf.numerics._keys import root_key, step_key
 
 
 def reference(name, data, until):

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 import epf
-from epf.check import check_model, check_observations
 from epf.errors import (
     DataError,
     EPFError,
@@ -21,6 +20,7 @@ from epf.errors import (
     UnknownParameterError,
     UnsupportedModelError,
 )
+from epf.model._check import check_model, check_observations
 from models import AR, VectorAR
 
 N = dist.Normal
@@ -234,7 +234,7 @@ def test_inputs_that_were_forgotten():
         lambda wrong: epf.Stream(wrong, SIR),
         lambda wrong: epf.simulate(wrong, {}, steps=3),
         lambda wrong: epf.fix(wrong, {}),
-        lambda wrong: epf.choose_proposal(wrong),
+        lambda wrong: epf.proposals.choose_proposal(wrong),
     ],
     ids=["fit", "Stream", "simulate", "fix", "choose_proposal"],
 )
@@ -472,11 +472,19 @@ def test_a_number_of_particles_that_is_none(method, particles):
 OUT_OF_RANGE = {
     "rho": (lambda v: epf.LiuWest(rho=v), [0.0, -0.1, 1.1, math.nan, "0.9", None, True], "between 0 and 1"),
     "discount": (lambda v: epf.LiuWest(discount=v), [0.2, 1.1, math.nan, "0.9", False], "between 1/3 and 1"),
-    "threshold": (lambda v: epf.Systematic(threshold=v), [-0.1, 1.1, math.nan, "0.5", None], "between 0 (never) and 1"),
-    "threshold of another": (lambda v: epf.Multinomial(v), [-0.1, 1.1, "0.5"], "Multinomial(threshold="),
-    "share": (lambda v: epf.Defensive(share=v), [0.0, 1.0, -0.1, math.nan, "0.5", None], "above 0"),
-    "share of another": (lambda v: epf.Linearised(share=v), [0.0, 1.0, "0.5"], "strictly between 0 and 1"),
-    "iterations": (lambda v: epf.Linearised(iterations=v), [0, 1.5, "2", None, True], "whole number, 1 or more"),
+    "threshold": (
+        lambda v: epf.resampling.Systematic(threshold=v),
+        [-0.1, 1.1, math.nan, "0.5", None],
+        "between 0 (never) and 1",
+    ),
+    "threshold of another": (lambda v: epf.resampling.Multinomial(v), [-0.1, 1.1, "0.5"], "Multinomial(threshold="),
+    "share": (lambda v: epf.proposals.Defensive(share=v), [0.0, 1.0, -0.1, math.nan, "0.5", None], "above 0"),
+    "share of another": (lambda v: epf.proposals.Linearised(share=v), [0.0, 1.0, "0.5"], "strictly between 0 and 1"),
+    "iterations": (
+        lambda v: epf.proposals.Linearised(iterations=v),
+        [0, 1.5, "2", None, True],
+        "whole number, 1 or more",
+    ),
     "extended": (lambda v: epf.Kalman(extended=v), ["yes", 1, None], "True or False"),
     "unscented": (lambda v: epf.Kalman(unscented=v), ["yes", 1, None], "True or False"),
     "both forms": (lambda v: epf.Kalman(extended=v, unscented=v), [True], "either the one or the other"),
@@ -491,9 +499,17 @@ OUT_OF_RANGE = {
     "draws": (lambda v: epf.OnlineEM(draws=v), [0, 1, 2.5, None, True], "2 or more"),
     "burn_in": (lambda v: epf.OnlineEM(burn_in=v), [0, 2.5, None, True], "1 or more"),
     "approximation of OnlineEM": (lambda v: epf.OnlineEM(approximation=v), [epf.Taylor(3), None, 7], "epf.Chebyshev"),
-    "proposal": (lambda v: epf.SIR(proposal=v), [epf.Bootstrap, "bootstrap", None], "epf.Bootstrap()"),
-    "resampling": (lambda v: epf.SIR(resampling=v), [epf.Systematic, "systematic", 0.5], "epf.Systematic("),
-    "law": (lambda v: epf.Guided(v), ["law", None, N(0.0, 1.0)], "law(p, x_prev, y, u)"),
+    "proposal": (
+        lambda v: epf.SIR(proposal=v),
+        [epf.proposals.Bootstrap, "bootstrap", None],
+        "epf.proposals.Bootstrap()",
+    ),
+    "resampling": (
+        lambda v: epf.SIR(resampling=v),
+        [epf.resampling.Systematic, "systematic", 0.5],
+        "epf.resampling.Systematic(",
+    ),
+    "law": (lambda v: epf.proposals.Guided(v), ["law", None, N(0.0, 1.0)], "law(p, x_prev, y, u)"),
     "lags": (lambda v: epf.zoo.STAR(lags=v), [0, 1.5, "1"], "whole numbers, 1 or more"),
     "a of STAR": (lambda v: epf.zoo.STAR(a=v), [0.9, (0.9, 0.1), N(0.0, 1.0)], "1 coefficients"),
 }
@@ -508,7 +524,7 @@ def test_settings_out_of_their_range(case):
 
 
 def test_settings_may_be_numpy_numbers():
-    made = epf.SIR(np.int64(20), resampling=epf.Systematic(np.float32(0.5)))
+    made = epf.SIR(np.int64(20), resampling=epf.resampling.Systematic(np.float32(0.5)))
     assert made == SIR
     assert type(made.particles) is int
     assert type(made.resampling.threshold) is float
@@ -600,15 +616,21 @@ SPHERE = model(
     prior=lambda: {"d": dist.ProjectedNormal(jnp.array([1.0, 0.0]))}, transition=lambda p, x, u: N(p.d[0] * x, 1.0)
 )
 UNSUPPORTED = {
-    "Storvik, not linear": (epf.zoo.Sin(), epf.Storvik(20), "transition()", "not linear in theta", "epf.LiuWest"),
-    "Storvik, not Gaussian": (epf.zoo.CauchyAR(), epf.Storvik(20), "transition()", "not Gaussian", "epf.LiuWest"),
+    "Storvik, not linear": (epf.model.zoo.Sin(), epf.Storvik(20), "transition()", "not linear in theta", "epf.LiuWest"),
+    "Storvik, not Gaussian": (epf.model.zoo.CauchyAR(), epf.Storvik(20), "transition()", "not Gaussian", "epf.LiuWest"),
     "Storvik, not conjugate": (GAMMA, epf.Storvik(20), "'g'", "Gamma", "normal", "epf.LiuWest"),
     "Kalman, not linear": (epf.zoo.Sin(), epf.Kalman(), "transition()", "not linear", "Kalman(extended=True)"),
-    "Kalman, not Gaussian": (epf.zoo.CauchyAR(), epf.Kalman(extended=True), "transition()", "Cauchy", "epf.SIR"),
+    "Kalman, not Gaussian": (epf.model.zoo.CauchyAR(), epf.Kalman(extended=True), "transition()", "Cauchy", "epf.SIR"),
     "Kalman, discrete": (COUNTS, epf.Kalman(), "'k'", "discrete", "epf.SIR"),
     "LiuWest, discrete": (COUNTS, epf.LiuWest(20), "'k'", "discrete", "epf.SIR"),
     "LiuWest, no map to the line": (SPHERE, epf.LiuWest(20), "'d'", "ProjectedNormal", "epf.SIR"),
-    "unscented, not Gaussian": (epf.zoo.CauchyAR(), epf.Kalman(unscented=True), "transition()", "Cauchy", "epf.SIR"),
+    "unscented, not Gaussian": (
+        epf.model.zoo.CauchyAR(),
+        epf.Kalman(unscented=True),
+        "transition()",
+        "Cauchy",
+        "epf.SIR",
+    ),
     "ResampleMove, discrete": (COUNTS, epf.ResampleMove(20), "'k'", "discrete", "epf.SIR"),
     "ResampleMove, no map to the line": (SPHERE, epf.ResampleMove(20), "'d'", "ProjectedNormal", "epf.SIR"),
     "ParticleLearning, not conjugate": (
@@ -622,15 +644,21 @@ UNSUPPORTED = {
     "PracticalFilter, discrete state": (STEPS, epf.PracticalFilter(20), "transition()", "epf.ParticleLearning"),
     "OnlineEM, nothing unknown": (epf.fix(AR(), {"a": 0.5, "v": 1.0}), epf.OnlineEM(20), "none unknown", "epf.SIR"),
     "OnlineEM, discrete": (COUNTS, epf.OnlineEM(20), "'k'", "discrete", "epf.SIR"),
-    "Optimal, not Gaussian": (epf.zoo.CauchyAR(), epf.SIR(20, epf.Optimal()), "transition()", "Cauchy", "Automatic"),
+    "Optimal, not Gaussian": (
+        epf.zoo.CauchyAR(),
+        epf.SIR(20, epf.proposals.Optimal()),
+        "transition()",
+        "Cauchy",
+        "Automatic",
+    ),
     "Optimal, not linear": (
         epf.zoo.StochasticVolatility(),
-        epf.SIR(20, epf.Optimal()),
+        epf.SIR(20, epf.proposals.Optimal()),
         "observation()",
         "Linearised",
     ),
-    "Linearised": (epf.zoo.CauchyAR(), epf.SIR(20, epf.Linearised()), "transition()", "Cauchy", "Bootstrap"),
-    "Defensive": (STEPS, epf.SIR(20, epf.Defensive()), "transition()", "Bernoulli", "Bootstrap"),
+    "Linearised": (epf.zoo.CauchyAR(), epf.SIR(20, epf.proposals.Linearised()), "transition()", "Cauchy", "Bootstrap"),
+    "Defensive": (STEPS, epf.SIR(20, epf.proposals.Defensive()), "transition()", "Bernoulli", "Bootstrap"),
 }
 
 
@@ -654,7 +682,7 @@ def test_a_method_that_cannot_serve_the_model_names_one_that_can(case):
 )
 def test_proposals_of_ones_own_that_propose_nothing(law, words):
     with raises(ModelError, *words):
-        epf.fit(AR(), Y, epf.SIR(20, epf.Guided(law)))
+        epf.fit(AR(), Y, epf.SIR(20, epf.proposals.Guided(law)))
 
 
 # --- what goes wrong in the middle of a run -------------------------------------------------------------------------
@@ -752,7 +780,7 @@ class Box(epf.StateSpaceModel):
     ("case", "method", "inputs"),
     [
         (AR(), SIR, None),
-        (Box(), epf.SIR(20, epf.Bootstrap()), None),
+        (Box(), epf.SIR(20, epf.proposals.Bootstrap()), None),
         (Fragile(), epf.Storvik(20), np.zeros(len(Y))),
         (epf.fix(AR(), {"a": 0.5, "v": 0.5}), epf.Kalman(), None),
     ],
@@ -772,14 +800,14 @@ def test_an_outlier_beyond_all_weights_is_set_aside_as_if_it_were_missing(case, 
 
 def test_bounds_of_the_noise_are_kept_also_where_numpyro_does_not_look():
     """With noise in (-3, 3) and y = 3.5, 3.5, ... no state below 0.5 is possible."""
-    result = epf.fit(Box(), np.full(len(Y), 3.5), epf.SIR(20, epf.Bootstrap()))
+    result = epf.fit(Box(), np.full(len(Y), 3.5), epf.SIR(20, epf.proposals.Bootstrap()))
     assert (np.asarray(result.state.x)[np.asarray(result.state.log_weights) > -np.inf] > 0.5).all()
 
 
 def test_a_draw_on_the_edge_of_a_support_does_not_spoil_the_others():
     """One in six draws of this prior is zero in float32, and its logarithm infinite."""
     edge = model(prior=lambda: {"g": dist.Gamma(0.02, 1.0)}, transition=lambda p, x, u: N(p.g * x, 1.0))
-    method = epf.LiuWest(20, epf.Bootstrap(), discount=0.95)
+    method = epf.LiuWest(20, epf.proposals.Bootstrap(), discount=0.95)
     assert (np.asarray(epf.Stream(edge, method).posterior.theta) == 0.0).any()
     result = epf.fit(edge, Y, method)
     for values in fields(result).values():

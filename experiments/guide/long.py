@@ -13,10 +13,10 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from experiments.paper.references import data_set
 from side_by_side import finished
 
 import epf
-from epf.reproduce.references import data_set
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -17,10 +17,10 @@ from typing import Any
 import jax
 import matplotlib
 import numpy as np
+from experiments.paper.references import data_set
 
 import epf
 from epf.errors import EPFWarning
-from epf.reproduce.references import data_set
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -3,7 +3,7 @@
     python experiments/references/make.py                                  # all of them; an interrupted run goes on
     python experiments/references/make.py --models sin --seeds 1 --until 100
 
-One file a data set, src/epf/reproduce/exact/{sin,cauchy,star}-{seed}.json, with the exact mean, sd and log-evidence at a few
+One file a data set, tests/references/{sin,cauchy,star}-{seed}.json, with the exact mean, sd and log-evidence at a few
 times. Each entry names the SHA-256 of the observations it is for (little-endian float32, as `epf.simulate` gives them with
 JAX's default precision), and their mean and root mean square for machines on which the last bits come out otherwise, so that
 a test can see that it has the same data. The grid is narrowed to the posterior at each time, since a grid that suits the
@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from experiments.paper.references import FOLDER
 
 import epf
-from epf.offline.point_mass import PointMass
-from epf.reproduce.references import FOLDER
+from epf.offline._point_mass import PointMass
 
 
 class Case(NamedTuple):

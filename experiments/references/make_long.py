@@ -20,7 +20,7 @@ import numpy as np
 from make import CASES, FOLDER, about_data, observations
 
 import epf
-from epf.offline.point_mass import PointMass, run
+from epf.offline._point_mass import PointMass, run
 
 TIMES = (3000, 10_000)
 NODES, STATES, REACH, LEAST = 15, 241, 9.0, 10.0

@@ -4,111 +4,98 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 from epf import errors as errors
-from epf.fit import fit as fit
-from epf.model import StateSpaceModel as StateSpaceModel
-from epf.model import fix as fix
-from epf.posterior import Posterior as Posterior
-from epf.result import Result as Result
-from epf.score import score as score
-from epf.simulate import simulate as simulate
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from epf import diagnostics as diagnostics
-    from epf import zoo as zoo
-    from epf.chains import Chains as Chains
-    from epf.comparison import Comparison as Comparison
-    from epf.comparison import compare as compare
-    from epf.draw.inverse_cdf import InverseCDF as InverseCDF
-    from epf.draw.laplace import Laplace as Laplace
-    from epf.draw.metropolis import Metropolis as Metropolis
-    from epf.draw.slice import Slice as Slice
-    from epf.filters.epf import EPF as EPF
-    from epf.filters.kalman import Kalman as Kalman
-    from epf.filters.liu_west import LiuWest as LiuWest
-    from epf.filters.marginal import MarginalEPF as MarginalEPF
-    from epf.filters.online_em import OnlineEM as OnlineEM
-    from epf.filters.particle_learning import ParticleLearning as ParticleLearning
-    from epf.filters.practical_filter import PracticalFilter as PracticalFilter
-    from epf.filters.resample_move import ResampleMove as ResampleMove
-    from epf.filters.sir import SIR as SIR
-    from epf.filters.storvik import Storvik as Storvik
-    from epf.gibbs.approximation import Chebyshev as Chebyshev
-    from epf.gibbs.approximation import Taylor as Taylor
-    from epf.lagged import Lagged as Lagged
-    from epf.loading import load as load
-    from epf.offline.particle_gibbs import ParticleGibbs as ParticleGibbs
-    from epf.offline.pmmh import PMMH as PMMH
-    from epf.offline.point_mass import PointMass as PointMass
-    from epf.offline.smc2 import SMC2 as SMC2
-    from epf.smc.proposals.automatic import Automatic as Automatic
-    from epf.smc.proposals.automatic import choose_proposal as choose_proposal
-    from epf.smc.proposals.base import Bootstrap as Bootstrap
-    from epf.smc.proposals.base import Guided as Guided
-    from epf.smc.proposals.defensive import Defensive as Defensive
-    from epf.smc.proposals.linearised import Linearised as Linearised
-    from epf.smc.proposals.optimal import Optimal as Optimal
-    from epf.smc.resampling import Multinomial as Multinomial
-    from epf.smc.resampling import Residual as Residual
-    from epf.smc.resampling import Stratified as Stratified
-    from epf.smc.resampling import Systematic as Systematic
-    from epf.smoothing import smooth as smooth
-    from epf.stream import Stream as Stream
+    from epf.filters._epf import EPF as EPF
+    from epf.filters._kalman import Kalman as Kalman
+    from epf.filters._liu_west import LiuWest as LiuWest
+    from epf.filters._particle_learning import ParticleLearning as ParticleLearning
+    from epf.filters._practical_filter import PracticalFilter as PracticalFilter
+    from epf.filters._resample_move import ResampleMove as ResampleMove
+    from epf.filters._sir import SIR as SIR
+    from epf.filters._storvik import Storvik as Storvik
+    from epf.filters.marginal._marginal import MarginalEPF as MarginalEPF
+    from epf.filters.online_em._online_em import OnlineEM as OnlineEM
+    from epf.model import zoo as zoo
+    from epf.model._lagged import Lagged as Lagged
+    from epf.model._model import StateSpaceModel as StateSpaceModel
+    from epf.model._model import fix as fix
+    from epf.model._simulate import simulate as simulate
+    from epf.offline._particle_gibbs import ParticleGibbs as ParticleGibbs
+    from epf.offline._pmmh import PMMH as PMMH
+    from epf.offline._point_mass import PointMass as PointMass
+    from epf.offline._smc2 import SMC2 as SMC2
+    from epf.posterior import samplers as samplers
+    from epf.posterior._posterior import Posterior as Posterior
+    from epf.results import diagnostics as diagnostics
+    from epf.results._chains import Chains as Chains
+    from epf.results._result import Result as Result
+    from epf.results._score import score as score
+    from epf.run._compare import Comparison as Comparison
+    from epf.run._compare import compare as compare
+    from epf.run._fit import fit as fit
+    from epf.run._load import load as load
+    from epf.run._smooth import smooth as smooth
+    from epf.run._stream import Stream as Stream
+    from epf.smc import proposals as proposals
+    from epf.smc import resampling as resampling
+    from epf.statistics._approximation import Chebyshev as Chebyshev
+    from epf.statistics._approximation import Taylor as Taylor
 
-# All else loads when it is first named: `import epf` is to cost little more than JAX itself. What has the name of the file
-# that it is in (`fit`, `score`, `simulate`) cannot wait: importing that file would put the file in its place.
+# Everything loads when it is first named, so that `import epf` costs little more than importing JAX.
 _LATE = {
-    "Chains": "epf.chains",
-    "Comparison": "epf.comparison",
-    "compare": "epf.comparison",
-    "InverseCDF": "epf.draw.inverse_cdf",
-    "Laplace": "epf.draw.laplace",
-    "Metropolis": "epf.draw.metropolis",
-    "Slice": "epf.draw.slice",
-    "EPF": "epf.filters.epf",
-    "Kalman": "epf.filters.kalman",
-    "LiuWest": "epf.filters.liu_west",
-    "MarginalEPF": "epf.filters.marginal",
-    "OnlineEM": "epf.filters.online_em",
-    "ParticleLearning": "epf.filters.particle_learning",
-    "PracticalFilter": "epf.filters.practical_filter",
-    "ResampleMove": "epf.filters.resample_move",
-    "SIR": "epf.filters.sir",
-    "Storvik": "epf.filters.storvik",
-    "Chebyshev": "epf.gibbs.approximation",
-    "Taylor": "epf.gibbs.approximation",
-    "Lagged": "epf.lagged",
-    "load": "epf.loading",
-    "ParticleGibbs": "epf.offline.particle_gibbs",
-    "PMMH": "epf.offline.pmmh",
-    "PointMass": "epf.offline.point_mass",
-    "SMC2": "epf.offline.smc2",
-    "Automatic": "epf.smc.proposals.automatic",
-    "choose_proposal": "epf.smc.proposals.automatic",
-    "Bootstrap": "epf.smc.proposals.base",
-    "Guided": "epf.smc.proposals.base",
-    "Defensive": "epf.smc.proposals.defensive",
-    "Linearised": "epf.smc.proposals.linearised",
-    "Optimal": "epf.smc.proposals.optimal",
-    "Multinomial": "epf.smc.resampling",
-    "Residual": "epf.smc.resampling",
-    "Stratified": "epf.smc.resampling",
-    "Systematic": "epf.smc.resampling",
-    "smooth": "epf.smoothing",
-    "Stream": "epf.stream",
+    "EPF": "epf.filters._epf",
+    "Kalman": "epf.filters._kalman",
+    "LiuWest": "epf.filters._liu_west",
+    "ParticleLearning": "epf.filters._particle_learning",
+    "PracticalFilter": "epf.filters._practical_filter",
+    "ResampleMove": "epf.filters._resample_move",
+    "SIR": "epf.filters._sir",
+    "Storvik": "epf.filters._storvik",
+    "MarginalEPF": "epf.filters.marginal._marginal",
+    "OnlineEM": "epf.filters.online_em._online_em",
+    "Lagged": "epf.model._lagged",
+    "StateSpaceModel": "epf.model._model",
+    "fix": "epf.model._model",
+    "simulate": "epf.model._simulate",
+    "ParticleGibbs": "epf.offline._particle_gibbs",
+    "PMMH": "epf.offline._pmmh",
+    "PointMass": "epf.offline._point_mass",
+    "SMC2": "epf.offline._smc2",
+    "Posterior": "epf.posterior._posterior",
+    "Chains": "epf.results._chains",
+    "Result": "epf.results._result",
+    "score": "epf.results._score",
+    "Comparison": "epf.run._compare",
+    "compare": "epf.run._compare",
+    "fit": "epf.run._fit",
+    "load": "epf.run._load",
+    "smooth": "epf.run._smooth",
+    "Stream": "epf.run._stream",
+    "Chebyshev": "epf.statistics._approximation",
+    "Taylor": "epf.statistics._approximation",
 }
-_ROOMS = ("diagnostics", "zoo")
+_NAMESPACES = {
+    "diagnostics": "epf.results.diagnostics",
+    "proposals": "epf.smc.proposals",
+    "resampling": "epf.smc.resampling",
+    "samplers": "epf.posterior.samplers",
+    "zoo": "epf.model.zoo",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return _import_module(f"epf.{name}")
-    if name not in _LATE:
+    if name in _NAMESPACES:
+        value = _import_module(_NAMESPACES[name])
+    elif name in _LATE:
+        value = getattr(_import_module(_LATE[name]), name)
+    else:
         raise AttributeError(f"module 'epf' has no attribute {name!r}")
-    globals()[name] = value = getattr(_import_module(_LATE[name]), name)
+    globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE, *_ROOMS})
+    return sorted({*globals(), *_LATE, *_NAMESPACES})

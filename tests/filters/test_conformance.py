@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import epf
-from epf.filters.base import Filter, Info
+from epf.filters._base import Filter, Info
 from models import AR, VectorAR, run
 
 FILTERS: list[Filter] = [

@@ -8,7 +8,7 @@ import pytest
 
 import epf
 from epf.errors import EPFWarning
-from epf.filters.learner import Memory
+from epf.filters._learner import Memory
 from models import AR, VectorAR, grid_posterior, kalman, run
 from scoring import reference, rms, scores
 

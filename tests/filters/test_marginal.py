@@ -9,11 +9,11 @@ from scipy import optimize, stats
 
 import epf
 from epf.errors import EPFWarning, SettingError, UnsupportedModelError
-from epf.filters.bank import Filters
-from epf.filters.base import Past
-from epf.filters.marginal_posterior import POINTS
-from epf.filters.scattered_posterior import on_a_level
-from epf.keys import root_key, step_key
+from epf.filters._bank import Filters
+from epf.filters._base import Past
+from epf.filters.marginal._scattered_posterior import on_a_level
+from epf.filters.marginal._tensor_posterior import POINTS
+from epf.numerics._keys import root_key, step_key
 from models import AR, grid_posterior, kalman
 from scoring import reference, rms, scores
 
@@ -204,7 +204,7 @@ def test_models_it_cannot_serve():
 
 def test_nodes_of_a_stream_share_their_noise_and_streams_do_not():
     """At one value of theta the first two filters agree to the last bit, and so do the last two, which differ from them."""
-    filters = Filters(50, epf.Bootstrap(), epf.Systematic(1.0), streams=2)
+    filters = Filters(50, epf.proposals.Bootstrap(), epf.resampling.Systematic(1.0), streams=2)
     model, thetas = epf.fix(AR(), {"v": 0.5}), jnp.full((4, 1), 0.8)
     bank = filters.start(root_key(0), model, thetas)
     _, seen = jax.jit(filters.step)(root_key(1), model, thetas, bank, jnp.asarray(0.3), None)

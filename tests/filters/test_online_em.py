@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import epf
-from epf.filters.em_estimate import ALL
-from epf.filters.missing_information import corrected
-from epf.gibbs.coordinates import Coordinates
-from epf.keys import root_key, step_key
-from epf.model import parameters
-from epf.offline.point_mass import PointMass
-from epf.offline.point_mass import run as run_exactly
-from epf.offline.theta_grid import product
-from epf.smc.backward import backward_draws
+from epf.filters.online_em._estimate import ALL
+from epf.filters.online_em._missing_information import corrected
+from epf.model._model import parameters
+from epf.numerics._keys import root_key, step_key
+from epf.offline._point_mass import PointMass
+from epf.offline._point_mass import run as run_exactly
+from epf.offline._theta_grid import product
+from epf.posterior._chart import Coordinates
+from epf.smc._backward import backward_draws
 from models import AR
 
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})

@@ -7,8 +7,8 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf.gibbs.conjugate import Conjugate
-from epf.gibbs.log_polynomial import LogPolynomial
+from epf.statistics._conjugate import Conjugate
+from epf.statistics._log_polynomial import LogPolynomial
 from models import AR, VectorAR, exact_coefficient, run
 from scoring import rms, scores
 
@@ -17,7 +17,9 @@ _, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
 
 
 @pytest.mark.parametrize(
-    "proposal", [epf.Bootstrap(), pytest.param(epf.Automatic(), marks=pytest.mark.slow)], ids=["centre", "predictive"]
+    "proposal",
+    [epf.proposals.Bootstrap(), pytest.param(epf.proposals.Automatic(), marks=pytest.mark.slow)],
+    ids=["centre", "predictive"],
 )
 def test_evidence_is_unbiased(proposal):
     """Under Bootstrap the first stage looks at the transition's centre, which is wrong, and the second makes up for it."""
@@ -38,7 +40,7 @@ def test_evidence_is_unbiased(proposal):
 @pytest.mark.slow
 def test_after_an_exact_first_stage_all_particles_weigh_the_same():
     """Resampled by the predictive at every step, nothing is left to weigh."""
-    method = epf.ParticleLearning(200, resampling=epf.Systematic(1.0))
+    method = epf.ParticleLearning(200, resampling=epf.resampling.Systematic(1.0))
     infos = jax.jit(lambda: run(method, COEFFICIENT, 0, Y[:20])[1][0])()
     np.testing.assert_allclose(infos.ess, 200.0, rtol=1e-4)
 

@@ -7,8 +7,8 @@ import pytest
 
 import epf
 from epf.errors import SettingError
-from epf.filters.resample_move import Path, Seen, log_likelihood
-from epf.keys import root_key, step_key
+from epf.filters._resample_move import Path, Seen, log_likelihood
+from epf.numerics._keys import root_key, step_key
 from models import AR, VectorAR, exact_coefficient, run
 from scoring import scores
 

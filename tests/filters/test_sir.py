@@ -28,11 +28,11 @@ def log_evidences(method, ys, seeds):
 @pytest.mark.parametrize(
     ("proposal", "resampling"),
     [
-        (epf.Bootstrap(), epf.Multinomial()),
-        (epf.Bootstrap(), epf.Residual(1.0)),
-        (epf.Optimal(), epf.Systematic()),
-        (epf.Linearised(share=0.2), epf.Stratified(0.7)),
-        (epf.Defensive(), epf.Systematic()),
+        (epf.proposals.Bootstrap(), epf.resampling.Multinomial()),
+        (epf.proposals.Bootstrap(), epf.resampling.Residual(1.0)),
+        (epf.proposals.Optimal(), epf.resampling.Systematic()),
+        (epf.proposals.Linearised(share=0.2), epf.resampling.Stratified(0.7)),
+        (epf.proposals.Defensive(), epf.resampling.Systematic()),
     ],
     ids=lambda piece: type(piece).__name__,
 )
@@ -44,9 +44,11 @@ def test_evidence_is_unbiased(proposal, resampling):
 
 
 def test_the_optimal_proposal_beats_bootstrap_in_evidence_variance():
-    spread = {p: log_evidences(epf.SIR(64, p), Y, 600).std() for p in (epf.Bootstrap(), epf.Optimal())}
+    spread = {
+        p: log_evidences(epf.SIR(64, p), Y, 600).std() for p in (epf.proposals.Bootstrap(), epf.proposals.Optimal())
+    }
     # 600 runs know a standard deviation to 3%, so a true tie would not show a factor of 1.5.
-    assert spread[epf.Optimal()] * 1.5 < spread[epf.Bootstrap()]
+    assert spread[epf.proposals.Optimal()] * 1.5 < spread[epf.proposals.Bootstrap()]
 
 
 def test_filtered_moments_are_kalmans():
@@ -86,7 +88,7 @@ def test_fixing_every_parameter_gives_the_ordinary_particle_filter():
 
 def test_ancestors_are_those_that_live_on():
     """All where nothing was resampled; elsewhere as many as have offspring, about N w of each."""
-    info = run(epf.SIR(500, epf.Bootstrap()), MODEL, 0, GAPPY)[1][0]
+    info = run(epf.SIR(500, epf.proposals.Bootstrap()), MODEL, 0, GAPPY)[1][0]
     resampled = np.asarray(info.resampled)
     assert 0 < resampled.sum() < len(resampled)
     assert np.all(np.asarray(info.ancestors)[~resampled] == 500)

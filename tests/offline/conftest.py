@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
-
-from epf.reproduce.references import FOLDER
+from experiments.paper.references import FOLDER
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "references" / "make.py"
 

@@ -8,12 +8,13 @@ import pytest
 import scipy.stats
 
 import epf
-from epf.keys import lanes, root_key, step_key
-from epf.laws import draw
-from epf.model import advance, initial_law, observation_law, parameters, transition_law
-from epf.offline.path import Path, conjugate
-from epf.offline.point_mass import PointMass, run
-from epf.smc.proposals.base import Bootstrap
+from epf.model._check import shapes_of
+from epf.model._laws import draw
+from epf.model._model import advance, initial_law, observation_law, parameters, transition_law
+from epf.numerics._keys import lanes, root_key, step_key
+from epf.offline._path import Path, conjugate
+from epf.offline._point_mass import PointMass, run
+from epf.smc.proposals._base import Bootstrap
 from models import AR, grid_posterior, kalman
 
 
@@ -162,7 +163,7 @@ def joint_test(model, method, steps=6, replicates=3000, rounds=25):
     given y, and y is drawn given both. All of it is iid between replicates and has the law of the model at any round, so
     tests of Kolmogorov and Smirnov have the level they say. Few particles make a mistake show.
     """
-    gibbs = conjugate(model, epf.check.shapes_of(model, None), None)
+    gibbs = conjugate(model, shapes_of(model, None), None)
     window = epf.offline.path.Window(jnp.zeros(parameters(model).size), jnp.ones(parameters(model).size))
 
     def chain(key):

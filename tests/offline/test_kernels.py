@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epf.keys import root_key
-from epf.offline.kernels import kernels
+from epf.numerics._keys import root_key
+from epf.offline._kernels import kernels
 
 
 def test_a_clouds_density_and_its_draws_have_its_mean_and_its_covariance_widened():

@@ -11,10 +11,10 @@ import pytest
 
 import epf
 from epf.errors import SettingError, UnsupportedModelError
-from epf.filters.base import Info
-from epf.keys import root_key
-from epf.offline.grid_posterior import GridPosterior
-from epf.offline.point_mass import PointMass, run
+from epf.filters._base import Info
+from epf.numerics._keys import root_key
+from epf.offline._grid_posterior import GridPosterior
+from epf.offline._point_mass import PointMass, run
 from models import AR, VectorAR, grid_posterior, kalman
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

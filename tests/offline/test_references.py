@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import epf
-from epf.offline.point_mass import PointMass, run
-from epf.score import score
+from epf.offline._point_mass import PointMass, run
+from epf.results._score import score
 
 SEEDS = (1, 2, 3)
 MODELS = ("sin", "cauchy", "star")

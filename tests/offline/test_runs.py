@@ -16,9 +16,10 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf import checkpoint, iterations
 from epf.errors import CheckpointError, EPFError, EPFWarning, NumericalError, SettingError, UnsupportedModelError
-from epf.fingerprint import describe
+from epf.run import _iterations as iterations
+from epf.storage import _checkpoint as checkpoint
+from epf.storage._fingerprint import describe
 from forged import mutate_meaning, resealed
 from models import AR
 
@@ -357,7 +358,7 @@ def test_a_series_that_no_parameter_explains_is_an_error():
         (lambda: epf.PMMH(chains=0), "chains"),
         (lambda: epf.PMMH(warmup=-1), "warmup"),
         (lambda: epf.PMMH(particles=0), "particles"),
-        (lambda: epf.PMMH(proposal=3), "epf.Bootstrap"),
+        (lambda: epf.PMMH(proposal=3), "epf.proposals.Bootstrap"),
         (lambda: epf.ParticleGibbs(particles=1), "particles"),
         (lambda: epf.ParticleGibbs(ahead=-1), "ahead"),
         (lambda: epf.SMC2(thetas=2), "thetas"),
@@ -379,8 +380,8 @@ def test_a_method_is_made_before_it_is_used_and_not_for_a_stream():
 
 
 def test_states_of_two_paths_that_move_alike_meet_when_their_lags_have_passed():
-    from epf.check import shapes_of
-    from epf.offline.path import memory
+    from epf.model._check import shapes_of
+    from epf.offline._path import memory
 
     for model, steps in ((AR(), 1), (epf.zoo.STAR(), 1), (epf.zoo.STAR(lags=1, delay=3), 3)):
         assert memory(model, shapes_of(model, None)) == steps
@@ -393,7 +394,7 @@ def test_states_of_two_paths_that_move_alike_meet_when_their_lags_have_passed():
 
 
 def test_the_slice_samplers_window_is_a_change_of_variables():
-    from epf.offline.path import Window
+    from epf.offline._path import Window
 
     window = Window(jnp.array([1.0, -2.0]), jnp.array([0.5, 3.0]))
     z = jnp.array([[1.2, -9.0], [0.1, 4.0], [40.0, -2.0]])

@@ -8,8 +8,8 @@ import pytest
 from numpy.polynomial import chebyshev, polynomial
 
 from epf.errors import SettingError
-from epf.polynomial.basis import Chebyshev, Monomial
-from epf.polynomial.indices import Indices, anisotropic, tensor, total_degree
+from epf.polynomial._basis import Chebyshev, Monomial
+from epf.polynomial._indices import Indices, anisotropic, tensor, total_degree
 
 ROUND = 2.0**-24  # the rounding of one operation in single precision
 

@@ -8,10 +8,11 @@ import pytest
 from numpy.polynomial import chebyshev
 
 from epf.errors import SettingError
-from epf.polynomial import collocation, taylor
-from epf.polynomial.basis import Chebyshev, Monomial
-from epf.polynomial.indices import anisotropic, tensor, total_degree
-from epf.polynomial.nodes import coefficients_from_values, gauss, values_from_coefficients
+from epf.polynomial import _collocation as collocation
+from epf.polynomial._basis import Chebyshev, Monomial
+from epf.polynomial._indices import anisotropic, tensor, total_degree
+from epf.polynomial._nodes import coefficients_from_values, gauss, values_from_coefficients
+from epf.polynomial.taylor import _expand as taylor
 
 
 def box(indices, low=-1.0, high=1.0):

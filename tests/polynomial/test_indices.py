@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epf.errors import SettingError
-from epf.polynomial.indices import Indices, anisotropic, tensor, total_degree
+from epf.polynomial._indices import Indices, anisotropic, tensor, total_degree
 
 
 def test_the_order_is_graded_and_the_first_parameter_comes_first():

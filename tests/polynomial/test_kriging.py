@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epf.polynomial.kriging import _fit, krige, quadratic, terms
+from epf.polynomial._kriging import _fit, krige, quadratic, terms
 
 RNG = np.random.default_rng(3)
 POINTS = RNG.standard_normal((60, 3))

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epf.polynomial.basis import Chebyshev
-from epf.polynomial.collocation import expand
-from epf.polynomial.indices import total_degree
-from epf.polynomial.maximum import climb, curvature
+from epf.polynomial._basis import Chebyshev
+from epf.polynomial._collocation import expand
+from epf.polynomial._indices import total_degree
+from epf.polynomial._maximum import climb, curvature
 
 INDICES = total_degree(2, 6)
 BASIS = Chebyshev(INDICES, -np.ones(2), np.ones(2))

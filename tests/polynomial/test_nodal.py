@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epf.polynomial import nodal
+from epf.polynomial import _nodal as nodal
 
 COUNTS = (6, 5)
 

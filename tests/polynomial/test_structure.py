@@ -9,10 +9,10 @@ import numpyro.distributions as dist
 import pytest
 
 from epf.errors import SettingError
-from epf.polynomial import taylor
-from epf.polynomial.basis import Monomial
-from epf.polynomial.indices import tensor, total_degree
-from epf.polynomial.structure import Structure, structure
+from epf.polynomial._basis import Monomial
+from epf.polynomial._indices import tensor, total_degree
+from epf.polynomial._structure import Structure, structure
+from epf.polynomial.taylor import _expand as taylor
 
 X, Y = 1.3, jnp.array([0.7, -0.2])
 A = np.arange(1, 5, dtype=np.float32).reshape(2, 2)  # the same in both precisions

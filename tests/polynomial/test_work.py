@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from epf.polynomial.work import work
+from epf.polynomial._work import work
 
 X, M = jnp.ones(7), jnp.ones((3, 7))
 

@@ -7,9 +7,9 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf.keys import lanes, root_key
-from epf.laws import log_prob_observed
-from epf.model import parameters
+from epf.model._laws import log_prob_observed
+from epf.model._model import parameters
+from epf.numerics._keys import lanes, root_key
 
 DRAWS = 200_000
 
@@ -66,21 +66,21 @@ def own_law(p, x, y, u):
 
 
 CASES = [
-    (SIN, epf.Bootstrap(), 1.3, 0.4),
-    (SIN, epf.Optimal(), 1.3, 0.4),
-    (SIN, epf.Linearised(), 1.3, 0.4),
-    (SIN, epf.Defensive(), 1.3, 0.4),
-    (SIN, epf.Guided(own_law), 1.3, 0.4),
-    (SIN, epf.Guided(own_law), 1.3, np.nan),
-    (SIN, epf.Optimal(), 1.3, np.nan),
-    (Curved(), epf.Linearised(), 1.0, 1.5),
-    (Curved(), epf.Linearised(), 1.0, np.nan),
-    (Counts(), epf.Linearised(), -0.5, 6.0),
-    (VOLATILITY, epf.Linearised(), 0.3, 4.0),
-    (VOLATILITY, epf.Linearised(), 0.3, 0.01),
-    (CAUCHY, epf.Defensive(), 5.0, 60.0),
-    (CAUCHY, epf.Defensive(0.2), 5.0, 2.0),
-    (CAUCHY, epf.Defensive(0.5), 5.0, 25.0),
+    (SIN, epf.proposals.Bootstrap(), 1.3, 0.4),
+    (SIN, epf.proposals.Optimal(), 1.3, 0.4),
+    (SIN, epf.proposals.Linearised(), 1.3, 0.4),
+    (SIN, epf.proposals.Defensive(), 1.3, 0.4),
+    (SIN, epf.proposals.Guided(own_law), 1.3, 0.4),
+    (SIN, epf.proposals.Guided(own_law), 1.3, np.nan),
+    (SIN, epf.proposals.Optimal(), 1.3, np.nan),
+    (Curved(), epf.proposals.Linearised(), 1.0, 1.5),
+    (Curved(), epf.proposals.Linearised(), 1.0, np.nan),
+    (Counts(), epf.proposals.Linearised(), -0.5, 6.0),
+    (VOLATILITY, epf.proposals.Linearised(), 0.3, 4.0),
+    (VOLATILITY, epf.proposals.Linearised(), 0.3, 0.01),
+    (CAUCHY, epf.proposals.Defensive(), 5.0, 60.0),
+    (CAUCHY, epf.proposals.Defensive(0.2), 5.0, 2.0),
+    (CAUCHY, epf.proposals.Defensive(0.5), 5.0, 25.0),
 ]
 
 
@@ -110,19 +110,19 @@ def test_weighted_draws_give_the_likelihood_and_the_posterior_mean(model, propos
 @pytest.mark.parametrize(
     ("model", "kind"),
     [
-        (epf.zoo.Sin(), epf.Optimal),
-        (epf.zoo.CauchyAR(), epf.Defensive),
-        (epf.zoo.STAR(), epf.Optimal),
-        (epf.zoo.LinearGaussian.rotation(3, 2), epf.Optimal),
-        (epf.zoo.LocalLevel(), epf.Optimal),
-        (epf.zoo.StochasticVolatility(), epf.Linearised),
-        (Curved(), epf.Linearised),
-        (Counts(), epf.Linearised),
+        (epf.zoo.Sin(), epf.proposals.Optimal),
+        (epf.zoo.CauchyAR(), epf.proposals.Defensive),
+        (epf.zoo.STAR(), epf.proposals.Optimal),
+        (epf.zoo.LinearGaussian.rotation(3, 2), epf.proposals.Optimal),
+        (epf.zoo.LocalLevel(), epf.proposals.Optimal),
+        (epf.zoo.StochasticVolatility(), epf.proposals.Linearised),
+        (Curved(), epf.proposals.Linearised),
+        (Counts(), epf.proposals.Linearised),
     ],
     ids=name_of,
 )
 def test_the_automatic_choice(model, kind):
-    assert type(epf.choose_proposal(model)) is kind
+    assert type(epf.proposals.choose_proposal(model)) is kind
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_the_automatic_choice_estimates_the_evidence_better_than_bootstrap(model
         return np.asarray(jax.jit(totals)(jnp.arange(seeds))).std()
 
     # A standard deviation from 64 runs is known to 9%: a proposal that were no better would stay within 1.4 times.
-    chosen, plain = scatter(epf.Automatic()), scatter(epf.Bootstrap())
+    chosen, plain = scatter(epf.proposals.Automatic()), scatter(epf.proposals.Bootstrap())
     assert chosen < 1.4 * plain
     if not isinstance(model, epf.zoo.StochasticVolatility):  # where one return says little of its variance
         assert chosen < plain / 1.2

@@ -8,9 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from epf.errors import SettingError
-from epf.keys import root_key
+from epf.numerics._keys import root_key
+from epf.smc._weights import uniform
 from epf.smc.resampling import Multinomial, Residual, Stratified, Systematic, ancestors_of
-from epf.smc.weights import uniform
 
 SCHEMES = (Multinomial, Systematic, Stratified, Residual)
 DRAWS, FEW = 10_000, 100

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from epf.smc.weights import effective_size, uniform, weigh
+from epf.smc._weights import effective_size, uniform, weigh
 
 N = 200
 weigh_jit = jax.jit(weigh)

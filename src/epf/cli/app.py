@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from epf.cli.outcome import CODES
-from epf.methods import METHODS
+from epf.storage._methods import METHODS
 
 app = typer.Typer(
     name="epf",
@@ -239,43 +239,12 @@ def stream(
         raise typer.Exit(code)
 
 
-@app.command(epilog="Examples: `epf reproduce`, `epf reproduce fig5 theorem4 --out out --again`")
-def reproduce(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...",
-            help="fig2, fig3, fig4a, fig4b, fig5, fig6, fig7, complexity, storvik, theorem2, theorem3, theorem4. "
-            "[default: all]",
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the figures and their numbers.")] = Path("experiments/out"),
-    seed: Annotated[int, typer.Option(help="Seed of the filters; the data are those of the committed references.")] = 0,
-    again: Annotated[bool, typer.Option("--again", help="Compute what is there already, too.")] = False,
-    page: Annotated[
-        Path | None,
-        typer.Option(help="The page of results. [default: docs/reproduction.md in the project, else in OUT]"),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Experiments at once. [default: 2 if there are cores]")
-    ] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Make the paper's figures and judge its claims; what is finished is not computed again."""
-    from epf.cli.outcome import outcome
-
-    with outcome(quiet):
-        from epf.cli import reproduce as command
-
-        command.run(names or [], out, seed, again, page, jobs, quiet)
-
-
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _known(model: Any, given: dict[str, Any]) -> Any:
     """A parameter that was given a number is known."""
-    from epf.model import fix
+    from epf.model._model import fix
 
     return fix(model, given) if given else model

@@ -6,9 +6,9 @@ from typing import Any
 
 from epf.cli.fit import check_on_error, finite, load_series, save_figure
 from epf.cli.rows import Columns
-from epf.comparison import Comparison, compare
 from epf.errors import SettingError
-from epf.model import StateSpaceModel
+from epf.model._model import StateSpaceModel
+from epf.run._compare import Comparison, compare
 
 
 def run(
@@ -71,7 +71,7 @@ def _print(found: Comparison, plot: Path | None) -> None:
         if before not in (None, name):
             table.add_section()
         same, before = before == name, name
-        told = ["", "", ""] if same else [_cell(row["seconds"], ".1f"), _cell(row["growth"], ".2f"), _cell(row["log_evidence"], ".6g")]  # fmt: skip  # noqa: E501
+        told = ["", "", ""] if same else [_cell(row["seconds"], ".1f"), _cell(row["growth"], ".2f"), _cell(row["log_evidence"], ".6g")]  # fmt: skip
         interval = f"{row['5%']:.4g} .. {row['95%']:.4g}"
         scores = [_cell(row["z"], ".2f"), _cell(row["r"], ".2f")]
         table.add_row(

@@ -8,17 +8,17 @@ import numpyro.distributions as dist
 from rich.console import Console
 from rich.table import Table
 
-from epf.filters.base import Filter
-from epf.filters.epf import EPF
-from epf.filters.liu_west import LiuWest
-from epf.filters.marginal import MarginalEPF
-from epf.filters.sir import SIR
-from epf.filters.storvik import Storvik
-from epf.fit import fit
-from epf.model import StateSpaceModel
-from epf.result import Result
-from epf.simulate import simulate
-from epf.zoo import LinearGaussian, Sin
+from epf.filters._base import Filter
+from epf.filters._epf import EPF
+from epf.filters._liu_west import LiuWest
+from epf.filters._sir import SIR
+from epf.filters._storvik import Storvik
+from epf.filters.marginal._marginal import MarginalEPF
+from epf.model._model import StateSpaceModel
+from epf.model._simulate import simulate
+from epf.model.zoo import LinearGaussian, Sin
+from epf.results._result import Result
+from epf.run._fit import fit
 
 
 def run(steps: int, particles: int, seed: int, out: Path) -> None:
@@ -91,7 +91,7 @@ def _draw(results: list[tuple[str, Result, dict[str, Any]]], out: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from epf.report.plots import BLUE, GREY, draw_parameter
+    from epf.results._plots import BLUE, GREY, draw_parameter
 
     panels = [(title, result, truth, label) for title, result, truth in results for label in result.parameters.labels]
     columns = (len(panels) + 1) // 2

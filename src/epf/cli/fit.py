@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import typer
 
-from epf.chains import Chains
 from epf.cli.outcome import INTERRUPTED
 from epf.cli.rows import BadRow, Columns, read_rows
-from epf.comparison import evidence
 from epf.errors import DataError, SettingError
-from epf.filters.base import Filter
-from epf.fit import fit
-from epf.model import StateSpaceModel
-from epf.offline.base import Offline
-from epf.result import Result
+from epf.filters._base import Filter
+from epf.model._model import StateSpaceModel
+from epf.offline._base import Offline
+from epf.results._chains import Chains
+from epf.results._result import Result
+from epf.run._compare import evidence
+from epf.run._fit import fit
 
 
 def load_series(source: str, columns: Columns, format: str | None, skip_bad: bool, quiet: bool) -> tuple[Any, Any]:

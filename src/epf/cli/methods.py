@@ -3,8 +3,8 @@
 from typing import Any
 
 from epf.errors import SettingError
-from epf.gibbs.approximation import Chebyshev
-from epf.methods import METHODS, make
+from epf.statistics._approximation import Chebyshev
+from epf.storage._methods import METHODS, make
 
 NAMES = tuple(METHODS)
 

@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 
 from epf import zoo
 from epf.errors import ModelError, SettingError, reason
-from epf.model import StateSpaceModel, parameters
+from epf.model._model import StateSpaceModel, parameters
 
 _ZOO = {
     "sin": zoo.Sin,

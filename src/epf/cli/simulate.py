@@ -9,9 +9,9 @@ import numpy as np
 
 from epf.cli.models import TRUTHS
 from epf.errors import DataError, SettingError, reason
-from epf.keys import root_key, step_key
-from epf.model import StateSpaceModel, parameters
-from epf.simulate import simulate
+from epf.model._model import StateSpaceModel, parameters
+from epf.model._simulate import simulate
+from epf.numerics._keys import root_key, step_key
 
 
 def run(

@@ -16,9 +16,9 @@ from epf.cli.fit import bad_row, check_on_error, finite, place
 from epf.cli.outcome import INTERRUPTED
 from epf.cli.rows import BadRow, Columns, Row, read_rows
 from epf.errors import DataError, EPFError, SettingError
-from epf.filters.base import Filter
-from epf.model import StateSpaceModel, parameters
-from epf.stream import Stream
+from epf.filters._base import Filter
+from epf.model._model import StateSpaceModel, parameters
+from epf.run._stream import Stream
 
 
 class Interrupts:

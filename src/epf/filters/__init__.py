@@ -1,1 +1,1 @@
-"""Online filters, one algorithm a file, all behind the contract in `base`."""
+"""Online filters, one algorithm per file, all behind the contract in `_base`."""

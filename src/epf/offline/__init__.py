@@ -1,1 +1,1 @@
-"""Methods that see the whole history, or cost as much as if they did: exact references for the online ones."""
+"""Methods that need the whole series: point mass, PMMH, particle Gibbs and SMC^2."""

@@ -1,1 +1,1 @@
-"""Functions of theta as polynomials: a few coefficients that can be added, multiplied, moved and evaluated."""
+"""Functions of theta as polynomials: index sets, bases, collocation, kriging; Taylor series in a folder of their own."""

@@ -1,1 +1,1 @@
-"""What every particle filter is made of: weights, resampling, proposals."""
+"""What every particle filter is made of: weights, resampling, ordering, backward sampling and proposals."""

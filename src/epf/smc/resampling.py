@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from epf.check import is_number, plain
 from epf.errors import SettingError
-from epf.smc.scan import as_rows, running_maximum, scan_rows
-from epf.smc.weights import uniform
+from epf.model._check import is_number, plain
+from epf.numerics._scan import as_rows, running_maximum, scan_rows
+from epf.smc._weights import uniform
 
 
 class Resampling(eqx.Module):

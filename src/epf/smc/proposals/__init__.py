@@ -1,1 +1,10 @@
-"""Proposals: where a particle's new state is drawn from, and the weight that makes up for it. One a file."""
+"""Proposals: where a particle's new state is drawn from, and the weight that corrects for it."""
+
+from epf.smc.proposals._automatic import Automatic as Automatic
+from epf.smc.proposals._automatic import choose_proposal as choose_proposal
+from epf.smc.proposals._base import Bootstrap as Bootstrap
+from epf.smc.proposals._base import Guided as Guided
+from epf.smc.proposals._base import Proposal as Proposal
+from epf.smc.proposals._defensive import Defensive as Defensive
+from epf.smc.proposals._linearised import Linearised as Linearised
+from epf.smc.proposals._optimal import Optimal as Optimal

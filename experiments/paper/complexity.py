@@ -1,0 +1,273 @@
+"""Complexity: the time of a step against t, N, M and p, measured and fitted.
+
+The whole filter is timed against t and N (the paper's O(NT)), the update of the statistics against M and p (its O(M^p) per
+particle and step). The statistic has the C(2M + p, p) powers of a polynomial of degree 2M in p parameters, a multiple of
+M^p for large M; a Gibbs density that goes through the path again is timed for comparison.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from experiments.paper import paper_methods
+from experiments.paper.experiment import Done, Experiment, Finding, Numbers, Table, array, finding
+from experiments.paper.quadrature import power_law
+from experiments.paper.references import data_set, path
+from numpyro.distributions import Distribution
+
+from epf.filters._epf import EPF
+from epf.filters._particle import Piece
+from epf.model._model import StateSpaceModel
+from epf.run._fit import fit
+from epf.statistics._approximation import Taylor
+from epf.statistics._log_polynomial import LogPolynomial
+
+SETTINGS = {
+    "particles": 1000,
+    "order": 7,
+    "blocks": 8,
+    "block": 500,
+    "counts": [250, 1000, 4000, 16000],
+    "steps": 200,
+    "update_particles": 200,  # so few that statistics stay in the cache, and the arithmetic is timed
+    "orders": {"1": [2, 4, 8, 16, 32], "2": [2, 4, 6, 8, 10], "3": [1, 2, 3, 4, 5]},
+    "repeats": 5,
+    "lengths": [1000, 4000, 16000, 64000],
+}
+
+_clock = time.process_time  # of all threads, and of this program alone: others on the machine do not count
+
+
+class Waves(StateSpaceModel):
+    """A drift in which p parameters enter together: sin(theta . (x, x^2 / 2, ..)); nothing about it is separable."""
+
+    size: int
+
+    def prior(self) -> dict[str, Distribution]:
+        return {"theta": dist.Normal(jnp.zeros(self.size), 0.2).to_event(1)}
+
+    def initial(self, p: Any) -> Distribution:
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p: Any, x: Any, u: Any) -> Distribution:
+        return dist.Normal(jnp.sin(jnp.sum(p.theta * x ** jnp.arange(1, self.size + 1))), 1.0)
+
+    def observation(self, p: Any, x: Any, u: Any) -> Distribution:
+        return dist.Normal(x, 0.1)
+
+
+def compute(settings: Mapping[str, Any], seed: int, done: Done) -> Numbers:
+    numbers: Numbers = {key: settings[key] for key in ("particles", "update_particles", "order")}
+    numbers["time"] = _against_time(settings, seed)
+    done(1)
+    numbers["count"] = {"N": settings["counts"], "seconds": []}
+    for count in settings["counts"]:
+        numbers["count"]["seconds"].append(_filter_step(settings, count, seed))
+        done(1)
+    numbers["orders"] = {}
+    for p, orders in settings["orders"].items():
+        measured = [_update(int(p), M, settings) for M in orders]
+        numbers["orders"][p] = {"M": orders, "terms": [n for n, _ in measured], "seconds": [s for _, s in measured]}
+        jax.clear_caches()
+        done(1)
+    numbers["path"] = _whole_path(settings)
+    done(1)
+    return numbers
+
+
+def _against_time(settings: Mapping[str, Any], seed: int) -> Numbers:
+    """Seconds a step of the filter, block after block of one run."""
+    size, blocks = settings["block"], settings["blocks"]
+    seconds = _blocks(settings["particles"], settings["order"], size, blocks, seed)
+    return {"t": [(i + 0.5) * size for i in range(1, blocks)], "seconds": seconds}
+
+
+def _filter_step(settings: Mapping[str, Any], count: int, seed: int) -> float:
+    """Seconds a step of the filter with so many particles: the fastest of several blocks."""
+    return min(_blocks(count, settings["order"], settings["steps"], settings["repeats"] + 1, seed))
+
+
+def _blocks(count: int, order: int, size: int, blocks: int, seed: int) -> list[float]:
+    """Seconds a step in each block of a run on the SIN data; the first block compiles and is not counted."""
+    data = data_set("sin", 1, size * blocks)
+    method = paper_methods.epf(count, order, centre=0.0)
+    result = fit(data.model, data.y[:size], method, seed=seed, progress=False)
+    seconds = []
+    for i in range(1, blocks):
+        began = _clock()
+        result = fit(data.model, data.y[i * size : (i + 1) * size], method, seed=seed, progress=False, after=result)
+        seconds.append((_clock() - began) / size)
+    return seconds
+
+
+def _update(p: int, order: int, settings: Mapping[str, Any]) -> tuple[int, float]:
+    """The coefficients a particle carries, and the seconds of one update of all particles' statistics."""
+    model, count = Waves(p), settings["update_particles"]
+    gibbs = EPF(count, approximation=Taylor(order, centre=0.0)).gibbs(model, None)
+    assert isinstance(gibbs, LogPolynomial)
+    x = jnp.linspace(-1.5, 1.5, count)
+    statistic = jax.vmap(lambda x: gibbs.init(model, x), -1, -1)(x)
+    piece = Piece(x, 0.5 * x, 0.5 * x, jnp.asarray(0.0), None)
+    update = jax.jit(lambda statistic, piece: gibbs.update_all(model, statistic, piece))
+    return gibbs.indices.size, _fastest(lambda: update(statistic, piece), settings["repeats"])
+
+
+def _whole_path(settings: Mapping[str, Any]) -> Numbers:
+    """Seconds to evaluate log p(theta | x_0:t) for one particle from its path: what a fixed-size statistic saves."""
+    lengths = settings["lengths"]
+    x = jnp.asarray(path("sin", 1, lengths[-1]), jnp.float32)
+    theta = jnp.linspace(0.3, 0.9, 33)
+
+    @jax.jit
+    def log_density(x: jax.Array) -> jax.Array:
+        return jax.vmap(lambda theta: -0.5 * jnp.sum((x[1:] - jnp.sin(theta * x[:-1])) ** 2))(theta)
+
+    return {
+        "t": lengths,
+        "seconds": [_fastest(lambda t=t: log_density(x[: t + 1]), settings["repeats"]) for t in lengths],
+    }
+
+
+def _fastest(run: Callable[[], Any], repeats: int) -> float:
+    """The least of several measurements, each long enough for a clock; the first call compiles and is not counted."""
+    jax.block_until_ready(run())
+    began = _clock()
+    jax.block_until_ready(run())
+    inner = max(1, int(0.02 / max(_clock() - began, 1e-9)))
+    found = []
+    for _ in range(repeats):
+        began = _clock()
+        jax.block_until_ready([run() for _ in range(inner)])
+        found.append((_clock() - began) / inner)
+    return min(found)
+
+
+def fits(numbers: Numbers) -> dict[str, tuple[float, float]]:
+    """Exponents with their standard errors: in t, in N, of a path's evaluation in t, and in M for each p, terms and time.
+
+    Those in M are from the largest three orders, and in M + 1, since a polynomial of order M has M + 1 powers.
+    """
+    found = {
+        "t": power_law(array(numbers["time"]["t"]), array(numbers["time"]["seconds"])),
+        "N": power_law(array(numbers["count"]["N"])[-3:], array(numbers["count"]["seconds"])[-3:]),
+        "path": power_law(array(numbers["path"]["t"])[-3:], array(numbers["path"]["seconds"])[-3:]),
+    }
+    for p, one in numbers["orders"].items():
+        for key in ("terms", "seconds"):
+            found[f"{key}, p = {p}"] = power_law(array(one["M"])[-3:] + 1.0, array(one[key])[-3:])
+    return found
+
+
+def judge(numbers: Numbers) -> list[Finding]:
+    b = fits(numbers)
+    text = {name: f"{value:+.2f} ± {error:.2f}" for name, (value, error) in b.items()}
+    dimensions = list(numbers["orders"])
+    return [
+        finding(
+            "The cost of a step does not grow with time (sections 3 and 4).",
+            "the exponent of the time of a step in t is within 0.1 of 0 or two standard errors",
+            f"exponent {text['t']} up to t = {numbers['time']['t'][-1]:g}; for the Gibbs density from the path "
+            f"{text['path']}",
+            holds=abs(b["t"][0]) < max(0.1, 2.0 * b["t"][1]),
+            why="it grows",
+        ),
+        finding(
+            "The filter is O(NT) (section 5).",
+            "the exponent of the time of a step in N, for large N, is at most 1.15",
+            f"exponent {text['N']} up to N = {numbers['count']['N'][-1]}",
+            holds=b["N"][0] < 1.15,
+            why="it grows faster than N",
+        ),
+        finding(
+            "An order M expansion in p parameters has O(M^p) terms (section 4).",
+            "the number of coefficients grows with M + 1 with an exponent of at most p, up to 15%",
+            "; ".join(f"p = {p}: {text[f'terms, p = {p}']}" for p in dimensions),
+            holds=all(b[f"terms, p = {p}"][0] <= 1.15 * int(p) for p in dimensions),
+            why="they are more",
+        ),
+        finding(
+            "An update of the statistics costs O(M^p) per particle and step (section 4).",
+            "its time grows with M + 1 with an exponent of at most p; or of at most 2p; each up to 15%",
+            "; ".join(f"p = {p}: {text[f'seconds, p = {p}']}" for p in dimensions),
+            holds=all(b[f"seconds, p = {p}"][0] <= 1.15 * int(p) for p in dimensions),
+            change="up to O(M^2p): theorem 3 squares the drift's series, and the product of two polynomials of "
+            "O(M^p) terms costs "
+            "the square of that as it is done here",
+            holds_with_change=all(b[f"seconds, p = {p}"][0] <= 2.3 * int(p) for p in dimensions),
+            why="it grows faster than the product of two such polynomials",
+        ),
+    ]
+
+
+def tables(numbers: Numbers) -> list[Table]:
+    rows = [[name, f"{value:+.3f}", f"{error:.3f}"] for name, (value, error) in fits(numbers).items()]
+    names = {"t": "time of a step in t", "N": "time of a step in N", "path": "Gibbs density from the path, in t"}
+    rows = [
+        [names.get(name, f"{name.replace('seconds', 'time of an update')}, in M + 1"), *rest] for name, *rest in rows
+    ]
+    counts = [
+        [p, ", ".join(f"{M}: {n}" for M, n in zip(one["M"], one["terms"], strict=True))]
+        for p, one in numbers["orders"].items()
+    ]
+    return [
+        Table("Fitted exponents", ["quantity", "exponent", "standard error"], rows),
+        Table("Coefficients a particle carries", ["p", "M: coefficients"], counts),
+    ]
+
+
+def draw(numbers: Numbers) -> Any:
+    from experiments.paper.style import BLUE, GREY, MARKS, ORANGE, PALETTE, letter, panels
+
+    figure, axes = panels(2, 2, height=4.2)
+    b = fits(numbers)
+    first, second, third, fourth = axes.flat
+    first.loglog(
+        numbers["time"]["t"], 1e6 * array(numbers["time"]["seconds"]), color=BLUE, marker="o",
+        label=f"step of the EPF, N = {numbers['particles']}: $t^{{{b['t'][0]:.2f}}}$",
+    )  # fmt: skip
+    first.loglog(
+        numbers["path"]["t"], 1e6 * array(numbers["path"]["seconds"]), color=ORANGE, marker="s", linestyle="--",
+        label=f"one particle's density from its path: $t^{{{b['path'][0]:.2f}}}$",
+    )  # fmt: skip
+    first.set(xlabel="time step t", ylabel="time (µs)", title="against t")
+    top = 1e6 * max(numbers["time"]["seconds"] + numbers["path"]["seconds"])
+    first.set_ylim(top=30.0 * top)
+    counts, seconds = array(numbers["count"]["N"]), 1e6 * array(numbers["count"]["seconds"])
+    second.loglog(counts, seconds, color=BLUE, marker="o", label=f"step of the EPF: $N^{{{b['N'][0]:.2f}}}$")
+    second.loglog(counts, seconds[-1] * counts / counts[-1], color=GREY, linestyle=":", label="proportional to N")
+    second.set(xlabel="particles N", ylabel="time of a step (µs)", title="against N")
+    for i, (p, one) in enumerate(numbers["orders"].items()):
+        style = {"color": PALETTE[i], "marker": MARKS[i]}
+        M = array(one["M"]) + 1.0
+        third.loglog(M, array(one["terms"]), **style, label=f"p = {p}: $(M+1)^{{{b[f'terms, p = {p}'][0]:.2f}}}$")
+        nanoseconds = 1e9 * array(one["seconds"]) / numbers["update_particles"]
+        fourth.loglog(M, nanoseconds, **style, label=f"p = {p}: $(M+1)^{{{b[f'seconds, p = {p}'][0]:.2f}}}$")
+    third.set(xlabel="order M + 1", ylabel="coefficients", title="size of the statistic against M and p")
+    fourth.set(xlabel="order M + 1", ylabel="time of an update (ns / particle)", title="time against M and p")
+    ticks = sorted({M + 1 for one in numbers["orders"].values() for M in one["M"][::2]})
+    for panel in (third, fourth):
+        panel.set_xticks(ticks, [str(tick) for tick in ticks], minor=False)
+        panel.set_xticks([], minor=True)
+    for panel in axes.flat:
+        panel.legend()
+    letter(axes.flat)
+    return figure
+
+
+EXPERIMENT = Experiment(
+    name="complexity",
+    title="Complexity: time against t, N, M and p",
+    caption="(a), (b) A step of the SIN model's EPF as printed (order 7). (c), (d) One update of the statistics of 200 "
+    "particles for a drift in which p parameters enter together. Processor time of all threads, the fastest of several "
+    "repeats, compilation apart.",
+    settings=SETTINGS,
+    compute=compute,
+    draw=draw,
+    judge=judge,
+    tables=tables,
+    stages=lambda settings: 2 + len(settings["counts"]) + len(settings["orders"]),
+    repeatable=False,
+)

@@ -1,0 +1,25 @@
+"""The filters as the paper prints them: bootstrap proposals and multinomial resampling at every step (algorithms 1 to 3)."""
+
+from typing import Any
+
+from epf.filters._epf import EPF
+from epf.filters._liu_west import LiuWest
+from epf.filters._sir import SIR
+from epf.posterior.samplers._base import Sampler
+from epf.smc.proposals._base import Bootstrap
+from epf.smc.resampling import Multinomial
+from epf.statistics._approximation import Taylor
+
+
+def sir(particles: int) -> SIR:
+    return SIR(particles, Bootstrap(), Multinomial())
+
+
+def liu_west(particles: int) -> LiuWest:
+    return LiuWest(particles, Bootstrap(), Multinomial(), rho=0.9)
+
+
+def epf(particles: int, order: int, centre: Any = None, of: str = "automatic", sampler: Sampler | None = None) -> EPF:
+    """Theta is drawn at every step; where the paper names no sampler, exactly, from the distribution function."""
+    taylor = Taylor(order, centre=centre, of=of)
+    return EPF(particles, Bootstrap(), Multinomial(), approximation=taylor, sampler=sampler, refresh=1)

@@ -1,0 +1,39 @@
+"""The experiments by name, in the order of the paper; each loads when it is asked for."""
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from experiments.paper.experiment import Experiment
+
+from epf.errors import SettingError
+
+NAMES = (
+    "fig2",
+    "fig3",
+    "fig4a",
+    "fig4b",
+    "fig5",
+    "fig6",
+    "fig7",
+    "complexity",
+    "storvik",
+    "theorem2",
+    "theorem3",
+    "theorem4",
+)
+
+
+def find(name: str) -> Experiment:
+    """One experiment."""
+    return import_module(f"experiments.paper.{name}").EXPERIMENT
+
+
+def choose(wanted: Sequence[str]) -> list[str]:
+    """The names asked for, in order, `fig4` for both of its parts; all of them if none is."""
+    chosen: list[str] = []
+    for name in wanted or NAMES:
+        found = [known for known in NAMES if name in (known, known[:-1])]
+        if not found:
+            raise SettingError(f"There is no experiment {name!r}: choose from {', '.join(NAMES)}.")
+        chosen += [known for known in found if known not in chosen]
+    return chosen

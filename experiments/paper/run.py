@@ -1,0 +1,60 @@
+"""Compute what is missing, draw all figures that were asked for, and write the page."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from experiments.paper import files, page, registry
+from experiments.paper.experiment import Finding, Numbers
+from experiments.paper.style import save, style
+from experiments.paper.workers import computed
+
+from epf.run._progress import progress_bar
+
+OUT = Path("experiments/out")
+JOBS = min(2, os.cpu_count() or 1)  # each takes about a gigabyte
+
+
+def reproduce(
+    names: Sequence[str] = (),
+    out: Path = OUT,
+    *,
+    seed: int = 0,
+    again: bool = False,
+    page_at: Path | None = None,
+    jobs: int = JOBS,
+    show: bool | None = None,
+    tell: Callable[[str], object] = print,
+) -> dict[str, list[Finding]]:
+    """The named experiments, or all: JSON, PNG and PDF in `out`, and a page of all that is there by now.
+
+    Numbers of the same settings and seed are not computed again unless `again` says so; pictures are drawn afresh from
+    them. An experiment is written as soon as it is done, so an interrupted run goes on with the others. The page goes to
+    `page_at`, or else beside the files, or to docs/ where the project is.
+    """
+    chosen = registry.choose(names)
+    files.make_folder(out)
+    target = page_at or page.place(out, OUT)
+    files.make_folder(target.parent)
+    known = {name: None if again else files.read(out, registry.find(name), seed) for name in chosen}
+    found: dict[str, list[Finding]] = {}
+
+    def finish(name: str, numbers: Numbers, remark: str) -> None:
+        experiment = registry.find(name)
+        found[name] = experiment.judge(numbers)
+        files.write(out, experiment, seed, numbers, found[name])
+        with style():
+            save(experiment.draw(numbers), out / name)
+        tell(f"{name}{remark}: {'; '.join(one.verdict for one in found[name])}")
+
+    for name, numbers in known.items():
+        if numbers is not None:
+            finish(name, numbers, " (was there)")
+    missing = [name for name in chosen if known[name] is None]
+    total = sum(experiment.stages(experiment.settings) for experiment in map(registry.find, missing))
+    with progress_bar(total, "epf reproduce", show if missing else False) as done:
+        for name, numbers in computed(missing, seed, jobs, done):
+            finish(name, numbers, "")
+    page.write(target, out)
+    tell(f"Page: {target}")
+    return found

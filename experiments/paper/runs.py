@@ -1,0 +1,178 @@
+"""Filters over data sets and seeds: what figures 5, 6 and 7 have in common.
+
+A run is scored against the exact posterior at the reference times, z = (mean - exact mean) / exact sd and r = sd / exact sd.
+"""
+
+import warnings
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from experiments.paper.experiment import Done, Numbers, Table, array
+from experiments.paper.references import DataSet, data_set
+
+from epf.errors import EPFWarning, NumericalError
+from epf.filters._base import Filter
+from epf.run._fit import fit
+
+_KEPT = 120
+Methods = Mapping[str, Filter]
+
+# When a filter has converged to the exact posterior, and when it has failed; in between it has done neither.
+CLOSE_Z, CLOSE_R = 0.5, (0.8, 1.25)
+FAR_Z, FAR_R = 1.0, (0.5, 2.0)
+_OVER = "at the last time, over all runs and parameters, the root mean square of z"
+CLOSE = f"{_OVER} is at most {CLOSE_Z} and the median of r lies in {CLOSE_R[0]} .. {CLOSE_R[1]}"
+FAR = (
+    f"{_OVER} is above {FAR_Z:g} (or a run ends without a number), or the median of r lies outside {FAR_R[0]} .. "
+    f"{FAR_R[1]:g}"
+)
+
+
+def compare(
+    name: str,
+    methods: Methods,
+    settings: Mapping[str, Any],
+    seed: int,
+    done: Done,
+    in_double: Collection[str] = (),
+) -> Numbers:
+    """Every method on every data set with several seeds: the course of each run. Some may need double precision."""
+    sets = {data: data_set(name, data, settings["steps"]) for data in settings["data"]}
+    first = next(iter(sets.values()))
+    t = np.unique(np.concatenate([np.linspace(1, settings["steps"], _KEPT).astype(int), first.times]))
+    runs: Numbers = {}
+    for label, method in methods.items():
+        runs[label] = {"data": [], "mean": [], "sd": [], "values": [], "stopped": [], "warnings": 0}
+        for data, one in sets.items():
+            for i in range(settings["runs"]):
+                with jax.enable_x64(label in in_double):
+                    _add(runs[label], one, method, seed + i, data, t)
+                done(1)
+        jax.clear_caches()  # one method's program is of no use to the next, and they are large
+    return {
+        "truth": first.truth,
+        "t": t,
+        "exact": {str(data): one.exact for data, one in sets.items()},
+        "methods": runs,
+    }
+
+
+def stages(methods: Methods, settings: Mapping[str, Any]) -> int:
+    """How many runs `compare` makes."""
+    return len(methods) * len(settings["data"]) * settings["runs"]
+
+
+def _add(found: Numbers, one: DataSet, method: Filter, seed: int, data: int, t: np.ndarray) -> None:
+    """One run: mean and sd at the times `t`, NaN after the step at which it stopped, if it did."""
+    stopped = None
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            result: Any = fit(one.model, one.y, method, seed=seed, levels=(0.5,), progress=False)
+        except NumericalError as error:
+            result, stopped = error.result, error.time
+    for key in ("mean", "sd"):
+        whole = np.full((len(one.y), len(one.truth)), np.nan)
+        part = np.asarray(getattr(result.record, key))
+        whole[: len(part)] = part
+        found[key].append(whole[t - 1])
+    theta = getattr(result.state, "theta", None)
+    found["values"].append(None if theta is None else len(np.unique(np.asarray(theta)[0])))
+    found["data"].append(data)
+    found["stopped"].append(stopped)
+    found["warnings"] += any(issubclass(entry.category, EPFWarning) for entry in said)
+
+
+class Scores:
+    """z and r of one method, (runs, times, parameters), and what is said of them."""
+
+    def __init__(self, numbers: Numbers, label: str):
+        run, t = numbers["methods"][label], np.asarray(numbers["t"])
+        self.times = np.asarray(next(iter(numbers["exact"].values()))["t"])
+        at = np.searchsorted(t, self.times)
+        exact = [numbers["exact"][str(data)] for data in run["data"]]
+        mean, sd = (array([e[key] for e in exact]) for key in ("mean", "sd"))
+        self.z = (array(run["mean"])[:, at] - mean) / sd
+        self.r = array(run["sd"])[:, at] / sd
+        self.stopped = [stop for stop in run["stopped"] if stop is not None]
+        self.values = [count for count in run["values"] if count is not None]
+        self.runs, self.warned = len(run["data"]), run["warnings"]
+
+    @property
+    def rms(self) -> float:
+        """The root mean square of z at the last time; infinite if a run did not get there."""
+        z = self.z[:, -1]
+        return float(np.sqrt(np.mean(z**2))) if np.isfinite(z).all() else float("inf")
+
+    @property
+    def ratio(self) -> float:
+        """The median of r at the last time."""
+        return float(np.median(np.nan_to_num(self.r[:, -1])))
+
+    @property
+    def close(self) -> bool:
+        return self.rms <= CLOSE_Z and CLOSE_R[0] <= self.ratio <= CLOSE_R[1]
+
+    @property
+    def far(self) -> bool:
+        return self.rms > FAR_Z or not FAR_R[0] <= self.ratio <= FAR_R[1]
+
+    def __str__(self) -> str:
+        if self.stopped:
+            times = ", ".join(str(t) for t in sorted(self.stopped))
+            return f"{len(self.stopped)} of {self.runs} runs stopped without a finite number (t = {times})"
+        return f"rms z {self.rms:.2g}, median r {self.ratio:.2g}"
+
+
+def score_table(numbers: Numbers, title: str = "Root mean square of z, median of r, at the reference times") -> Table:
+    """A row a method: rms z and median r at each time over the runs that got there."""
+    rows = []
+    for label in numbers["methods"]:
+        scores = Scores(numbers, label)
+        cells = []
+        for i in range(len(scores.times)):
+            z, r = scores.z[:, i], scores.r[:, i]
+            there = np.asarray(np.isfinite(z).all(axis=1))
+            text = f"{np.sqrt(np.mean(z[there] ** 2)):.2g}, {np.median(r[there]):.2g}" if there.any() else "none left"
+            cells.append(text if there.all() or not there.any() else f"{text} ({there.sum()} of {len(there)} runs)")
+        left = f"{min(scores.values)} to {max(scores.values)}" if scores.values else ""
+        rows.append([label, *cells, left, f"{scores.warned} of {scores.runs}"])
+    times = next(iter(numbers["exact"].values()))["t"]
+    columns = ["method", *(f"t = {t}" for t in times), "values of theta left", "runs that warn"]
+    return Table(title, columns, rows)
+
+
+def draw_course(
+    panel: Any, numbers: Numbers, label: str, data: int, parameter: int, colour: str, name: str = ""
+) -> None:
+    """Mean and a band of one sd of the first run on a data set, the means of the others as thin lines."""
+    run, t = numbers["methods"][label], np.asarray(numbers["t"])
+    chosen = [i for i, d in enumerate(run["data"]) if d == data]
+    mean, sd = (array(run[key])[chosen, :, parameter] for key in ("mean", "sd"))
+    panel.fill_between(t, mean[0] - sd[0], mean[0] + sd[0], color=colour, alpha=0.25, linewidth=0)
+    panel.plot(t, mean[0], color=colour, label=name or "mean, sd (shaded)")
+    for other in mean[1:]:
+        panel.plot(t, other, color=colour, linewidth=0.5, alpha=0.7)
+
+
+def draw_exact(panel: Any, numbers: Numbers, data: int, parameter: int, truth: float) -> None:
+    """The exact posterior as points with bars of one sd, and the value that made the data as a line."""
+    from experiments.paper.style import BLACK, GREY
+
+    exact = numbers["exact"][str(data)]
+    mean, sd = (array(exact[key])[:, parameter] for key in ("mean", "sd"))
+    panel.axhline(truth, color=GREY, linestyle="--", linewidth=0.8, label="true value", zorder=0)
+    panel.errorbar(
+        exact["t"],
+        mean,
+        sd,
+        fmt="o",
+        color=BLACK,
+        markersize=3,
+        linewidth=0.9,
+        capsize=2,
+        label="exact posterior",
+        zorder=5,
+    )

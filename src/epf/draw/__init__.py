@@ -1,1 +1,0 @@
-"""Drawing theta from a log-density on a box: one contract, one file a sampler."""

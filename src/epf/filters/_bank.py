@@ -1,0 +1,168 @@
+"""Particle filters side by side, one at each of a few values of theta; with the same random numbers, or each with its own.
+
+With the same ones, particle i of one filter and particle i of the next get the same noise. They are put in an order in
+which neighbours are alike before they are resampled, all filters at the same time and with the same uniform; so the
+estimates of log p(y | theta) are a nearly smooth function of theta, whose common noise is no matter to a posterior. What
+matters is how that noise changes with theta. Its slope is the same at all nodes, so more of them do not average it out;
+several `streams` of random numbers do, each for a share of the nodes.
+
+With their own, the estimates of p(y | theta) are independent and unbiased, which is what particle MCMC and SMC^2 need.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from epf.filters._particle import finite, move_unseen, propose, start
+from epf.model._lagged import newest
+from epf.model._model import StateSpaceModel
+from epf.numerics._keys import lanes
+from epf.numerics._weighted import mean_and_sd
+from epf.smc._order import order
+from epf.smc._weights import uniform, weigh
+from epf.smc.proposals._base import Proposal
+from epf.smc.resampling import Resampling
+
+
+class Bank(eqx.Module):
+    """The clouds of all filters."""
+
+    x: Float[Array, "nodes *state particles"]
+    log_weights: Float[Array, "nodes particles"]
+    weights: Float[Array, "nodes particles"]
+    ess: Float[Array, " nodes"]
+
+    def at(self, nodes: Int[Array, " chosen"]) -> "Bank":
+        """The filters with these numbers."""
+        return jax.tree.map(lambda leaf: leaf[nodes], self)
+
+    def drawn(self, key: PRNGKeyArray, nodes: Int[Array, " chosen"]) -> Float[Array, "chosen *state"]:
+        """A particle, by its weight, of each of these filters."""
+
+        def one(key: PRNGKeyArray, node: Int[Array, ""]) -> Float[Array, "*state"]:
+            return self.x[node][..., jax.random.choice(key, self.weights.shape[1], p=self.weights[node])]
+
+        return jax.vmap(one)(jax.random.split(key, nodes.shape[0]), nodes)
+
+    def state_moments(self) -> tuple[Float[Array, "nodes *state"], Float[Array, "nodes *state"]]:
+        """Mean and standard deviation of the state in every filter."""
+        return jax.vmap(mean_and_sd)(self.x, self.weights)
+
+
+class Seen(eqx.Module):
+    """What a bank made of one observation."""
+
+    log_likelihood: Float[Array, " nodes"]
+    """log p(y_t | y_1:t-1, theta) of each filter; one that could not explain y has the least of the others', or -inf where
+    each filter has random numbers of its own."""
+    collapsed: Bool[Array, " nodes"]
+    invalid: Int[Array, " nodes"]
+    lost: Bool[Array, " nodes"]
+    resampled: Bool[Array, ""]
+
+
+class Filters(eqx.Module):
+    """How the filters of a bank work: all alike. With `common` random numbers in so many streams, or each with its own."""
+
+    particles: int
+    proposal: Proposal
+    resampling: Resampling
+    common: bool = True
+    streams: int = eqx.field(default=1, static=True)
+
+    def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> Bank:
+        """Filters before the first observation."""
+        x = self._each(lambda key, theta: start(key, model, _spread(theta, self.particles)))(
+            self._keys(key, thetas), thetas
+        )
+        log_weights = jnp.broadcast_to(uniform(self.particles), (thetas.shape[0], self.particles))
+        ess = jnp.full(thetas.shape[0], float(self.particles))
+        return Bank(x, log_weights, jnp.exp(log_weights), ess)
+
+    def step(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        thetas: Float[Array, "nodes p"],
+        bank: Bank,
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> tuple[Bank, Seen]:
+        """All filters take in one observation."""
+        k_resample, k_move = (self._keys(k, thetas) for k in jax.random.split(key))
+        particles = self.particles
+
+        def resample(k_resample: PRNGKeyArray, x: Array, weights: Array) -> Array:
+            sorted_ = order(newest(model, x), weights)
+            return x[..., sorted_[self.resampling.ancestors(k_resample, weights[sorted_])]]
+
+        # Filters that go together are resampled all or none: one by itself would part from its neighbours.
+        ess = jnp.broadcast_to(jnp.min(bank.ess), bank.ess.shape) if self.common else bank.ess
+        due = (ess < self.resampling.threshold * particles) | (self.resampling.threshold >= 1.0)
+
+        def resampled() -> tuple[Array, Array]:
+            x = self._each(resample)(k_resample, bank.x, bank.weights)
+            log_weights = jnp.broadcast_to(uniform(particles), bank.weights.shape)
+            if self.common or self.resampling.threshold >= 1.0:
+                return x, log_weights
+            return jnp.where(_along(due, x), x, bank.x), jnp.where(due[:, None], log_weights, bank.log_weights)
+
+        x_prev, log_weights = jax.lax.cond(jnp.any(due), resampled, lambda: (bank.x, bank.log_weights))
+
+        def move(k_move: PRNGKeyArray, theta: Array, x_prev: Array) -> tuple[Array, Array]:
+            new, x, increments = propose(k_move, model, self.proposal, _spread(theta, particles), x_prev, y, u)
+            sound = finite(new) & finite(x)
+            x = jnp.where(sound, x, jnp.where(finite(x_prev), x_prev, 0.0))
+            return x, jnp.where(sound, increments, jnp.nan)
+
+        def unseen(k_move: PRNGKeyArray, theta: Array, x_prev: Array) -> Array:
+            _, x = move_unseen(k_move, model, _spread(theta, particles), x_prev, u)
+            return jnp.where(finite(x), x, jnp.where(finite(x_prev), x_prev, 0.0))
+
+        x, increments = self._each(move)(k_move, thetas, x_prev)
+        weighed = jax.vmap(weigh)(log_weights, increments)
+        collapsed = weighed.collapsed
+        x = jax.lax.cond(
+            jnp.any(collapsed),
+            lambda: jnp.where(_along(collapsed, x), self._each(unseen)(k_move, thetas, x_prev), x),
+            lambda: x,
+        )
+        least = jnp.min(jnp.where(collapsed, jnp.inf, weighed.log_evidence))
+        in_place = jnp.where(jnp.isfinite(least), least, 0.0) if self.common else -jnp.inf
+        found = jnp.where(collapsed, in_place, weighed.log_evidence)
+        lost = jnp.all(jnp.isnan(increments) | (increments == jnp.inf) | (log_weights == -jnp.inf), axis=1)
+        seen = Seen(found, collapsed, weighed.invalid, lost, jnp.any(due))
+        return Bank(x, weighed.log_weights, weighed.weights, weighed.ess), seen
+
+    def _keys(self, key: PRNGKeyArray, thetas: Float[Array, "nodes p"]) -> Any:
+        """The key of all filters, or one for each stream, or one for each filter."""
+        if self.common and self.streams == 1:
+            return key
+        return lanes(key, self.streams if self.common else thetas.shape[0])
+
+    def _each(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of a key and of what belongs to one filter, run for all."""
+
+        def run(keys: Any, *rest: Array) -> Any:
+            if not self.common:
+                return jax.vmap(function)(keys, *rest)
+            over_nodes = jax.vmap(function, (None, *(0 for _ in rest)))
+            if self.streams == 1:
+                return over_nodes(keys, *rest)
+            shares = [leaf.reshape(self.streams, -1, *leaf.shape[1:]) for leaf in rest]
+            return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), jax.vmap(over_nodes)(keys, *shares))
+
+        return run
+
+
+def _along(flags: Bool[Array, " nodes"], like: Float[Array, "nodes *rest"]) -> Bool[Array, "nodes *ones"]:
+    """One truth value a filter, in a shape that goes with all its numbers."""
+    return flags.reshape(-1, *(1 for _ in like.shape[1:]))
+
+
+def _spread(theta: Float[Array, " p"], particles: int) -> Float[Array, "p particles"]:
+    return jnp.broadcast_to(theta[:, None], (theta.shape[0], particles))

@@ -1,0 +1,307 @@
+"""The Kalman filter, exact for linear Gaussian models, and its extended and unscented forms for all the others.
+
+Unknown parameters are appended to the state with identity dynamics. Where they enter linearly the answer is still
+exact (`Kalman()`). Otherwise each law is replaced by a linear one, with parameters moved to the whole real line: by its
+tangent at the current mean (`Kalman(extended=True)`, Jacobians by automatic differentiation), or by the line that fits it
+best at the sigma points of the current Gaussian (`Kalman(unscented=True)`; Julier and Uhlmann 2004, as a statistical
+linear regression, Lefebvre, Bruyninckx and De Schutter 2002). What follows is the same for all three.
+
+Neither learns a noise scale: the mean of y does not depend on it, so y is uncorrelated with it, and its prior stays.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import Distribution
+
+from epf.errors import SettingError, UnsupportedModelError
+from epf.filters._base import Filter, Info, Past
+from epf.model._laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density
+from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._parameters import Parameters, Values
+from epf.model._tracing import depends_on, is_affine
+from epf.numerics._keys import lanes, root_key
+from epf.posterior._posterior import Posterior
+from epf.smc.proposals._optimal import condition
+
+_PRIOR_DRAWS = 4096
+
+
+class Gaussian(eqx.Module):
+    """Mean and covariance of the state followed by the unconstrained parameters."""
+
+    mean: Float[Array, " n"]
+    covariance: Float[Array, "n n"]
+
+
+class Line(NamedTuple):
+    """A law of z replaced by a linear one: N(mean + slope (z - E z), noise)."""
+
+    mean: Float[Array, " k"]
+    slope: Float[Array, "k n"]
+    noise: Float[Array, "k k"]
+
+
+Moments = Callable[[Array], tuple[Array, Array]]  # mean and covariance of a law, given z
+
+
+class Kalman(Filter):
+    """A Gaussian for the state and the parameters together; `extended` or `unscented` for what is not linear."""
+
+    extended: bool = False
+    unscented: bool = False
+
+    def __check_init__(self) -> None:
+        for name in ("extended", "unscented"):
+            if not isinstance(getattr(self, name), bool):
+                raise SettingError(f"Kalman({name}={getattr(self, name)!r}): it must be True or False.")
+        if self.extended and self.unscented:
+            raise SettingError("Kalman(extended=True, unscented=True): it is either the one or the other.")
+
+    @property
+    def exact(self) -> bool:
+        return not (self.extended or self.unscented)
+
+    def line(self, moments: Moments, at: Gaussian) -> Line:
+        """The linear law in place of `moments`, near the Gaussian `at`."""
+        if self.unscented:
+            return _fitted(moments, at)
+        mean, noise = moments(at.mean)
+        return Line(mean, jax.jacfwd(lambda z: moments(z)[0])(at.mean), noise)
+
+    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Gaussian:
+        params = parameters(model)
+        if params.discrete:
+            raise UnsupportedModelError(
+                f"Kalman needs continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
+                "make it known."
+            )
+        free_mean, free_covariance = _free_prior(params)
+
+        def law_of(free: Array) -> Distribution:
+            return initial_law(model, params.named(params.constrain(free)))
+
+        self._require_linear("initial()", _start_moments, law_of, free_mean)
+
+        mean, slope, noise = self.line(lambda free: _start_moments(law_of(free)), Gaussian(free_mean, free_covariance))
+        cross = slope @ free_covariance
+        covariance = jnp.block([[cross @ slope.T + noise, cross], [cross.T, free_covariance]])
+        return Gaussian(jnp.concatenate([mean, free_mean]), covariance)
+
+    def step(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        state: Gaussian,
+        y: Float[Array, "*y"],
+        u: Array | None,
+        past: Past | None = None,
+    ) -> tuple[Gaussian, Info]:
+        split = _Split.of(model)
+
+        def transition(z: Array) -> Distribution:
+            p, x = split(z)
+            return transition_law(model, p, x, u)
+
+        def observation(z: Array) -> Distribution:
+            p, x = split(z)
+            return observation_law(model, p, x, u)
+
+        self._require_linear("transition()", gaussian_moments, transition, state.mean)
+        self._require_linear("observation()", gaussian_moments, observation, state.mean)
+        shape = transition(state.mean).event_shape
+
+        def moved(z: Array, noise: Array) -> Array:
+            mean = gaussian_moments(transition(z))[0]
+            x = advance(model, split(z)[1], (mean + noise).reshape(shape))
+            return jnp.concatenate([jnp.ravel(x), z[split.size :]])
+
+        quiet = jnp.zeros(gaussian_moments(transition(state.mean))[0].shape)
+        if self.exact and not is_affine(lambda both: moved(*both), (state.mean, quiet)):
+            raise self._refusal("advance()", "is not linear")
+
+        def moved_law(z: Array) -> tuple[Array, Array]:
+            B = jax.jacfwd(moved, 1)(z, quiet)
+            return moved(z, quiet), B @ gaussian_moments(transition(z))[1] @ B.T
+
+        mean, A, Q = self.line(moved_law, state)
+        covariance = A @ state.covariance @ A.T + Q
+        predicted, H, R = self.line(lambda z: gaussian_moments(observation(z)), Gaussian(mean, covariance))
+        residual = jnp.ravel(y) - predicted
+        log_evidence = marginal_gaussian_log_density(residual, H @ covariance @ H.T + R)
+        collapsed = log_evidence == -jnp.inf  # an outlier beyond all numbers is set aside
+        residual = jnp.where(collapsed, jnp.nan, residual)
+        after = Gaussian(*condition(mean, covariance, residual, H, R))
+        failed = ~(
+            jnp.all(jnp.isfinite(after.mean)) & jnp.all(jnp.isfinite(after.covariance)) & (log_evidence < jnp.inf)
+        )
+        return after, Info(log_evidence, jnp.asarray(jnp.nan), jnp.asarray(False), collapsed, jnp.asarray(0), failed)
+
+    def posterior(self, model: StateSpaceModel, state: Gaussian) -> "GaussianPosterior":
+        return GaussianPosterior(parameters(model), state, _Split.of(model).shape)
+
+    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
+        return {"method": "Kalman", "form": "exact" if self.exact else "extended" if self.extended else "unscented"}
+
+    def _require_linear(
+        self,
+        where: str,
+        moments: Callable[[Distribution], tuple[Array, Array]],
+        law_of: Callable[[Array], Distribution],
+        at: Array,
+    ) -> None:
+        law = law_of(at)
+        if not is_gaussian(law) and not (where == "initial()" and isinstance(law, dist.Delta)):
+            raise UnsupportedModelError(
+                f"Kalman needs a Gaussian {where}, and this one is {type(law).__name__}: use epf.SIR or epf.LiuWest."
+            )
+        if not self.exact:
+            return
+        if not is_affine(lambda z: moments(law_of(z))[0], at):
+            raise self._refusal(where, "has a mean that is not linear in the state and the unknown parameters together")
+        if depends_on(lambda z: moments(law_of(z))[1], at):
+            raise self._refusal(where, "has a variance that depends on the state or on an unknown parameter")
+
+    def _refusal(self, where: str, what: str) -> UnsupportedModelError:
+        return UnsupportedModelError(
+            f"Kalman is exact for linear Gaussian models only, and {where} {what}: use epf.Kalman(extended=True) or "
+            "epf.Kalman(unscented=True), which approximate, or a particle filter; epf.fix makes a parameter known."
+        )
+
+
+def _fitted(moments: Moments, at: Gaussian) -> Line:
+    """The law at sigma points z_0 = E z and E z +- sqrt(n + k) L_j, and the line that fits it best there.
+
+    k = max(3 - n, 0) matches the fourth moments of a Gaussian of up to three dimensions, and no weight is negative. What
+    the line leaves out is kept as sums of squares, so that the noise is a covariance whatever rounding does.
+    """
+    n = at.mean.shape[0]
+    if n == 0:
+        mean, noise = moments(at.mean)
+        return Line(mean, jnp.zeros((mean.shape[0], 0)), noise)
+    total = max(n, 3)
+    values, vectors = jnp.linalg.eigh(at.covariance)
+    known = values <= jnp.finfo(values.dtype).eps * values[-1]  # directions without spread
+    root = jnp.sqrt(jnp.where(known, 0.0, values))
+    reach = jnp.sqrt(1.0 * total) * (vectors * root).T  # one step a row
+    middle, middle_noise = moments(at.mean)
+    (above, noise_above), (below, noise_below) = (jax.vmap(moments)(at.mean + side * reach) for side in (1.0, -1.0))
+    centre = (total - n) / total
+    mean = centre * middle + 0.5 * jnp.sum(above + below, axis=0) / total
+    noise = centre * middle_noise + 0.5 * jnp.sum(noise_above + noise_below, axis=0) / total
+    bent = 0.5 * (above + below) - mean
+    noise += bent.T @ bent / total + centre * jnp.outer(middle - mean, middle - mean)
+    rise = 0.5 * (above - below).T / jnp.sqrt(1.0 * total)
+    slope = rise @ (vectors * jnp.where(known, 0.0, 1.0 / jnp.where(known, 1.0, root))).T
+    return Line(mean, slope, noise)
+
+
+class GaussianPosterior(Posterior):
+    """Gaussian in the state and the unconstrained parameters; constrained ones are read through their bijection."""
+
+    parameters: Parameters
+    state: Gaussian
+    shape: tuple[int, ...]
+
+    def _free(self) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
+        size = self.state.mean.shape[0] - _size(self.shape)
+        start = self.state.mean.shape[0] - size
+        return self.state.mean[start:], self.state.covariance[start:, start:]
+
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        """By a fixed sample of the Gaussian, exact where the parameters are already on the real line."""
+        mean, covariance = self._free()
+        if all(is_gaussian(prior) for prior in self.parameters.priors.values()):
+            return mean, jnp.sqrt(jnp.diagonal(covariance))
+        draws = self.draws(root_key(0), _PRIOR_DRAWS)
+        return jnp.mean(draws, axis=0), jnp.std(draws, axis=0)
+
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        mean, covariance = self._free()
+        if not all(self.parameters.elementwise):
+            return jnp.quantile(self.draws(root_key(0), _PRIOR_DRAWS), levels, axis=0)
+        z = jax.scipy.stats.norm.ppf(levels)
+        points = mean + z[:, None] * jnp.sqrt(jnp.diagonal(covariance))
+        return jax.vmap(self.parameters.constrain)(points)
+
+    def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
+        mean, covariance = self._free()
+        if not self.parameters.elementwise[index] or mean.shape[0] != self.parameters.size:
+            draws = self.draws(root_key(0), _PRIOR_DRAWS)[:, index]
+            return jax.scipy.stats.norm.pdf(grid, jnp.mean(draws), jnp.std(draws))
+        to_real = self.parameters.to_real(index)
+        sd = jnp.sqrt(covariance[index, index])
+        density = jax.scipy.stats.norm.pdf(jax.vmap(to_real)(grid), mean[index], sd)
+        return jnp.nan_to_num(density * jnp.abs(jax.vmap(jax.grad(to_real))(grid)))
+
+    @property
+    def in_pairs(self) -> bool:
+        return True
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        z = jax.random.multivariate_normal(key, self.state.mean, self.state.covariance, (count,), method="svd")
+        size = _size(self.shape)
+        theta = jax.vmap(self.parameters.constrain)(z[:, size:])
+        return theta, z[:, :size].reshape(count, *self.shape)
+
+    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
+        mean, covariance = self._free()
+        free = jax.random.multivariate_normal(key, mean, covariance, (count,), method="svd")
+        return jax.vmap(self.parameters.constrain)(free)
+
+    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
+        size = _size(self.shape)
+        sd = jnp.sqrt(jnp.diagonal(self.state.covariance)[:size])
+        return self.state.mean[:size].reshape(self.shape), sd.reshape(self.shape)
+
+
+class _Split(eqx.Module):
+    """The joint vector taken apart: parameters by name, and the state in its shape."""
+
+    parameters: Parameters
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, model: StateSpaceModel) -> "_Split":
+        params = parameters(model)
+        shapes: list[tuple[int, ...]] = []
+
+        def trace(theta: Array) -> None:
+            shapes.append(tuple(initial_law(model, params.named(theta)).event_shape))
+
+        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+        return cls(params, shapes[0])
+
+    @property
+    def size(self) -> int:
+        return _size(self.shape)
+
+    def __call__(self, z: Float[Array, " n"]) -> tuple[Values, Array]:
+        return self.parameters.named(self.parameters.constrain(z[self.size :])), z[: self.size].reshape(self.shape)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return shape[0] if shape else 1
+
+
+def _start_moments(law: Distribution) -> tuple[Array, Array]:
+    """Moments of x_0, which may be known exactly."""
+    if isinstance(law, dist.Delta):
+        mean = jnp.ravel(jnp.asarray(law.v, float))
+        return mean, jnp.zeros((mean.shape[0], mean.shape[0]))
+    return gaussian_moments(law)
+
+
+def _free_prior(params: Parameters) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
+    """Mean and covariance of the unconstrained parameters under the prior: exact if Gaussian, else from draws."""
+    if all(is_gaussian(prior) for prior in params.priors.values()):
+        moments: list[Any] = [gaussian_moments(prior) for prior in params.priors.values()]
+        mean = jnp.concatenate([jnp.zeros(0), *(m for m, _ in moments)])
+        return mean, jax.scipy.linalg.block_diag(jnp.zeros((0, 0)), *(C for _, C in moments))
+    draws = jax.vmap(lambda k: params.unconstrain(params.sample(k)))(lanes(root_key(0), _PRIOR_DRAWS))
+    return jnp.mean(draws, axis=0), jnp.atleast_2d(jnp.cov(draws, rowvar=False))

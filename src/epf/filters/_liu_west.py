@@ -1,0 +1,92 @@
+"""Liu and West's filter (2001): parameters are given artificial dynamics that keep their mean and variance.
+
+The paper's form perturbs each parameter by itself (section 5.1),
+
+        theta <- rho theta + (1 - rho) mean + sqrt(1 - rho^2) sd N(0, 1),
+
+the discount form of Liu and West draws from N(a theta + (1 - a) mean, h^2 V) with the full covariance V, where
+a = (3 d - 1) / (2 d) and h^2 = 1 - a^2 for a discount d, typically 0.95 to 0.99. Both are the same kernel with another
+spread. Parameters with a support of their own are perturbed where they are unconstrained, so a positive one stays so.
+The look-ahead of the original's auxiliary filter is left to the proposal.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from epf.errors import SettingError, UnsupportedModelError
+from epf.filters._particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
+from epf.model._check import is_number
+from epf.model._model import StateSpaceModel, parameters
+from epf.numerics._linear_algebra import semidefinite_root
+from epf.numerics._weighted import mean_and_sd
+from epf.posterior._posterior import ParticlePosterior
+
+
+class LiuWest(ParticleFilter):
+    """A particle filter whose parameters are perturbed at every step: by `rho`, or by a `discount` if one is given."""
+
+    rho: float = 0.9
+    discount: float | None = None
+
+    def __check_init__(self) -> None:
+        if not is_number(self.rho) or not 0.0 < self.rho <= 1.0:
+            raise SettingError(f"LiuWest(rho={self.rho!r}): it must lie between 0 and 1; 1 means no perturbation.")
+        if self.discount is not None and not (is_number(self.discount) and 1.0 / 3.0 < self.discount <= 1.0):
+            raise SettingError(
+                f"LiuWest(discount={self.discount!r}): it must lie between 1/3 and 1, typically 0.95 to 0.99."
+            )
+
+    def begin(
+        self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
+    ) -> tuple[None, None]:
+        discrete = parameters(model).discrete
+        if discrete:
+            raise UnsupportedModelError(
+                f"LiuWest perturbs parameters on the real line and cannot move {discrete[0]!r}, which is discrete: use "
+                "epf.SIR, or epf.fix to make it known."
+            )
+        return None, None
+
+    def learn(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        common: Any,
+        theta: Float[Array, "p particles"],
+        statistic: Any,
+        log_weights: Float[Array, " particles"],
+        resampled: Bool[Array, ""],
+    ) -> Float[Array, "p particles"]:
+        params = parameters(model)
+        free = over_particles(params.unconstrain)(theta)
+        movable = jnp.all(jnp.isfinite(free), axis=0)  # not so a draw that lies on the edge of its support
+        free = jnp.where(movable, free, 0.0)
+        weights = jnp.where(movable, jnp.exp(log_weights), 0.0)
+        weights = weights / jnp.sum(weights)
+        mean, sd = mean_and_sd(free, weights)
+        z = jax.random.normal(key, free.shape)
+        if self.discount is None:
+            shrink = self.rho
+            noise = sd[:, None] * z
+        else:
+            shrink = (3.0 * self.discount - 1.0) / (2.0 * self.discount)
+            noise = semidefinite_root((free - mean[:, None]) * weights @ (free - mean[:, None]).T) @ z
+        moved = shrink * free + (1.0 - shrink) * mean[:, None] + (1.0 - shrink**2) ** 0.5 * noise
+        return jnp.where(movable, over_particles(params.constrain)(moved), theta)
+
+    def absorb(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        common: Any,
+        chosen: Chosen,
+        weights: Float[Array, " particles"],
+        piece: Piece,
+    ) -> tuple[None, None, Float[Array, ""]]:
+        return None, None, jnp.asarray(jnp.nan)
+
+    def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
+        return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)

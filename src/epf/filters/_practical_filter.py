@@ -1,0 +1,279 @@
+"""The practical filter (Polson, Stroud and Müller 2008): MCMC over the last states, statistics for the frozen past.
+
+N chains each hold a statistic of x_0:t-k, the k states after it, and theta. An observation is taken in by sweeps of
+
+        x_t-k+1:t | x_t-k, theta, y     Metropolis steps, one state at a time
+        theta | x_0:t, y                a draw from p(theta | statistic of the frozen past and of the window)
+
+and then the oldest state of the window joins the past, which is never looked at again. No weights and no resampling, so
+nothing degenerates; but what later observations say of frozen states is lost, be it by the states between or by theta: the
+answer is that of fixed-lag smoothing, and is as good as the lag is long against the memory of the state and against the
+time in which the belief in theta still moves.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from epf.errors import SettingError, UnsupportedModelError
+from epf.filters._base import Filter, Info, Past
+from epf.filters._particle import Piece, finite, move_unseen, over_particles, propose, start
+from epf.filters._polynomial_learner import describe_gibbs, follow, mixture
+from epf.filters._window import Window, accepted, has_lags, moved_by_chance, start_term, states, terms
+from epf.model._check import is_whole, plain
+from epf.model._laws import support
+from epf.model._model import StateSpaceModel, advance, initial_law, parameters, shapes, transition_law
+from epf.numerics._keys import lanes
+from epf.posterior._posterior import Posterior
+from epf.posterior.samplers._base import Sampler
+from epf.smc._weights import uniform, weigh
+from epf.smc.proposals._automatic import Automatic, choose_proposal
+from epf.smc.proposals._base import Proposal
+from epf.statistics import _follow as following
+from epf.statistics._approximation import Approximation, Chebyshev
+from epf.statistics._automatic import check_conjugate, check_statistics, choose_gibbs
+from epf.statistics._base import Gibbs
+from epf.statistics._log_polynomial import LogPolynomial
+from epf.statistics._trial import try_out
+
+_STRIDE = 2.4  # of the chains' spread, the longest step of a state; the length is drawn anew for each
+
+
+class Chains(eqx.Module):
+    """All chains: window, parameters, last state, and the statistics of the frozen past and of the whole path."""
+
+    gibbs: Gibbs = eqx.field(static=True)
+    t: Int[Array, ""]
+    guide: following.Guide
+    window: Window
+    frozen: Any
+    whole: Any
+    theta: Float[Array, "p particles"]
+    x: Float[Array, "*state particles"]
+
+
+class PracticalFilter(Filter):
+    """Fixed-lag MCMC: `particles` chains, `sweeps` over the last `lag` states and theta at every observation.
+
+    `statistics` of the past are "conjugate" (as epf.Storvik's), "polynomial" (as epf.EPF's, by `approximation` and
+    `sampler`), or "automatic": conjugate where the model is. `proposal` draws a new state before the sweeps.
+    """
+
+    particles: int = eqx.field(default=500, converter=plain)
+    lag: int = eqx.field(default=20, converter=plain)
+    sweeps: int = eqx.field(default=5, converter=plain)
+    proposal: Proposal = Automatic()
+    statistics: str = "automatic"
+    approximation: Approximation = eqx.field(default=Chebyshev(), converter=plain)
+    sampler: Sampler | None = eqx.field(default=None, converter=plain)
+
+    def __check_init__(self) -> None:
+        for name, least in (("particles", 2), ("lag", 2), ("sweeps", 1)):
+            value = getattr(self, name)
+            if not is_whole(value) or value < least:
+                raise SettingError(f"PracticalFilter({name}={value!r}): it must be a whole number, {least} or more.")
+        if not isinstance(self.proposal, Proposal):
+            raise SettingError(
+                f"PracticalFilter(proposal={self.proposal!r}): it must be a proposal such as epf.proposals.Bootstrap()."
+            )
+        if not isinstance(self.approximation, Approximation):
+            raise SettingError(f"PracticalFilter(approximation={self.approximation!r}): give epf.Chebyshev(order).")
+        if self.sampler is not None and not isinstance(self.sampler, Sampler):
+            raise SettingError(
+                f"PracticalFilter(sampler={self.sampler!r}): give a sampler such as epf.samplers.InverseCDF()."
+            )
+        check_statistics("PracticalFilter", self.statistics)
+
+    def gibbs(self, model: StateSpaceModel, u: Array | None) -> Gibbs:
+        return choose_gibbs(model, u, self.statistics, self.approximation, self.sampler)
+
+    def check(self, model: StateSpaceModel, u: Array | None) -> None:
+        check_conjugate("PracticalFilter", self.statistics, model, u)
+        gibbs = self.gibbs(model, u)
+        if isinstance(gibbs, LogPolynomial):
+            try_out(gibbs, model, u)
+        if _is_discrete(model, u):
+            raise UnsupportedModelError(
+                "PracticalFilter moves states on the real line, and transition() is discrete: use epf.ParticleLearning or "
+                "epf.EPF."
+            )
+
+    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Chains:
+        gibbs = self.gibbs(model, u)
+        k_theta, k_x = jax.random.split(key)
+        theta = over_particles(parameters(model).sample)(lanes(k_theta, self.particles))
+        x_0 = start(k_x, model, theta)
+        new, y = shapes(model, u)
+        news, ys = jnp.zeros((self.lag, *new, self.particles)), jnp.full((self.lag, *y), jnp.nan)
+        us = None if u is None else jnp.zeros((self.lag, *u.shape))
+        statistic = over_particles(lambda x: gibbs.init(model, x))(x_0)
+        window = Window(x_0, news, ys, us)
+        return Chains(gibbs, jnp.asarray(0), following.Guide.start(), window, statistic, statistic, theta, x_0)
+
+    def step(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        state: Chains,
+        y: Float[Array, "*y"],
+        u: Array | None,
+        past: Past | None = None,
+    ) -> tuple[Chains, Info]:
+        k_move, k_sweep = jax.random.split(key)
+        new, x, increments = propose(k_move, model, self.proposal, state.theta, state.x, y, u)
+        increments = jnp.where(finite(new) & finite(x), increments, jnp.nan)
+        weighed = weigh(uniform(self.particles), increments)
+        # An observation that no chain can explain is set aside: all move as if it were missing.
+        new, x = jax.lax.cond(
+            weighed.collapsed, lambda: move_unseen(k_move, model, state.theta, state.x, u), lambda: (new, x)
+        )
+        y = jnp.where(weighed.collapsed, jnp.nan, y)
+        state, residual = self._frozen(model, state)
+        state = _slid(state, new, x, y, u)
+        sound = finite(new) & finite(x)
+        # A chain that is no longer a number goes on as a copy of its neighbour.
+        state = jax.lax.cond(jnp.all(sound), lambda: state, lambda: _mended(state, sound))
+
+        def sweep(i: Array, state: Chains) -> Chains:
+            return self._sweep(jax.random.fold_in(k_sweep, i), model, state)
+
+        state = jax.lax.fori_loop(0, self.sweeps, sweep, state)
+        info = Info(
+            weighed.log_evidence,
+            jnp.asarray(jnp.nan),
+            jnp.asarray(False),
+            weighed.collapsed,
+            weighed.invalid,
+            ~jnp.any(sound),
+            residual,
+        )
+        return state, info
+
+    def _frozen(self, model: StateSpaceModel, state: Chains) -> tuple[Chains, Float[Array, ""]]:
+        """The oldest step of a full window, put into the statistic of the past."""
+
+        def freeze() -> tuple[Any, following.Guide, Array, Array]:
+            window = state.window
+            first = over_particles(lambda x, new: advance(model, x, new))(window.before, window.news[0])
+            u = None if window.us is None else window.us[0]
+            piece = Piece(window.before, window.news[0], first, window.ys[0], u)
+            weights = jnp.exp(uniform(self.particles))
+            frozen, guide, residual = follow(state.gibbs, model, state.guide, state.theta, state.frozen, weights, piece)
+            return frozen, guide, first, residual
+
+        def keep() -> tuple[Any, following.Guide, Array, Array]:
+            none = jnp.nan if not isinstance(state.gibbs, LogPolynomial) else 0.0
+            return state.frozen, state.guide, state.window.before, jnp.asarray(none, state.theta.dtype)
+
+        frozen, guide, before, residual = jax.lax.cond(state.t >= self.lag, freeze, keep)
+        window = eqx.tree_at(lambda window: window.before, state.window, before)
+        return Chains(state.gibbs, state.t, guide, window, frozen, state.whole, state.theta, state.x), residual
+
+    def _sweep(self, key: PRNGKeyArray, model: StateSpaceModel, state: Chains) -> Chains:
+        """Every state of the window once, then theta."""
+        k_start, k_states, k_theta = jax.random.split(key, 3)
+        there = jnp.arange(self.lag) >= self.lag - state.t
+        is_start = state.t <= self.lag  # nothing is frozen yet, and x_0 is moved too
+        window, theta = state.window, state.theta
+
+        moved = moved_by_chance(k_start, window.before, _STRIDE)
+        gain = start_term(model, theta, moved) - start_term(model, theta, window.before)
+        gain += jnp.sum(terms(model, theta, window, moved, window.news, there), axis=0)
+        gain -= jnp.sum(terms(model, theta, window, window.before, window.news, there), axis=0)
+        before = jnp.where(accepted(k_start, gain) & is_start, moved, window.before)
+
+        # Given its neighbours a state does not depend on the rest, so every second one moves at the same time; a state
+        # with lags is moved alone.
+        alone = has_lags(model, window)
+        groups = self.lag if alone else 2
+
+        def move(i: Array, news: Array) -> Array:
+            k_step, k_accept = jax.random.split(jax.random.fold_in(k_states, i))
+            group = (jnp.arange(self.lag) % groups == i) & there
+            shape = (self.lag, *(1 for _ in news.shape[1:]))
+            moved = jnp.where(group.reshape(shape), moved_by_chance(k_step, news, _STRIDE, lead=1), news)
+            gain = terms(model, theta, window, before, moved, there) - terms(model, theta, window, before, news, there)
+            total = jnp.sum(gain, axis=0) if alone else gain + jnp.concatenate([gain[1:], jnp.zeros_like(gain[:1])])
+            total = jnp.broadcast_to(total, gain.shape)
+            take = accepted(k_accept, total) & group[:, None]
+            return jnp.where(take.reshape(self.lag, *(1 for _ in news.shape[1:-1]), -1), moved, news)
+
+        news = jax.lax.fori_loop(0, groups, move, window.news)
+        window = Window(before, news, window.ys, window.us)
+        gibbs = state.gibbs
+        fresh = over_particles(lambda x: gibbs.init(model, x))(before)
+        frozen = jax.tree.map(lambda new, old: jnp.where(is_start, new, old), fresh, state.frozen)
+        whole, x = _absorbed(gibbs, model, frozen, window, there)
+        theta = gibbs.draw_all(k_theta, model, whole, theta) if theta.shape[0] else theta
+        theta = jnp.where(finite(theta), theta, state.theta)
+        return Chains(gibbs, state.t, state.guide, window, frozen, whole, theta, x)
+
+    def posterior(self, model: StateSpaceModel, state: Chains) -> Posterior:
+        weights = jnp.exp(uniform(self.particles))
+        return mixture(state.gibbs, model, state.whole, state.theta, state.x, weights)
+
+    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
+        proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal
+        gibbs = self.gibbs(model, u)
+        return {
+            "method": "PracticalFilter",
+            "particles": f"{self.particles} chains",
+            "window": f"the last {self.lag} states, {self.sweeps} sweeps an observation",
+            "proposal": proposal.describe(),
+            "statistics": "polynomial" if isinstance(gibbs, LogPolynomial) else "conjugate",
+            **describe_gibbs(gibbs, model, u, 1),
+        }
+
+
+def _slid(state: Chains, new: Array, x: Array, y: Array, u: Array | None) -> Chains:
+    """The window one step on."""
+    window = state.window
+
+    def on(rows: Array, last: Array) -> Array:
+        return jnp.concatenate([rows[1:], last[None]])
+
+    us = None if window.us is None or u is None else on(window.us, u)
+    window = Window(window.before, on(window.news, new), on(window.ys, y), us)
+    return Chains(state.gibbs, state.t + 1, state.guide, window, state.frozen, state.whole, state.theta, x)
+
+
+def _mended(state: Chains, sound: Bool[Array, " particles"]) -> Chains:
+    """Chains that are lost, replaced by the one before or, where there is none, by the first that is sound."""
+    number = jnp.arange(sound.shape[0])
+    chosen = jax.lax.cummax(jnp.where(sound, number, -1))
+    chosen = jnp.where(chosen < 0, jnp.argmax(sound), chosen)
+    window = Window(state.window.before[..., chosen], state.window.news[..., chosen], state.window.ys, state.window.us)
+    frozen, whole, theta, x = jax.tree.map(
+        lambda leaf: leaf[..., chosen], (state.frozen, state.whole, state.theta, state.x)
+    )
+    return Chains(state.gibbs, state.t, state.guide, window, frozen, whole, theta, x)
+
+
+def _absorbed(
+    gibbs: Gibbs, model: StateSpaceModel, frozen: Any, window: Window, there: Bool[Array, " lag"]
+) -> tuple[Any, Float[Array, "*state particles"]]:
+    """The statistic of the whole path, and its last state."""
+    x_prev, x = states(model, window.before, window.news, there)
+
+    def one(statistic: Any, at: tuple[Any, ...]) -> tuple[Any, None]:
+        x_prev, new, x, y, u, is_there = at
+        after = gibbs.update_all(model, statistic, Piece(x_prev, new, x, y, u))
+        return jax.tree.map(lambda new, old: jnp.where(is_there, new, old), after, statistic), None
+
+    whole = jax.lax.scan(one, frozen, (x_prev, window.news, x, window.ys, window.us, there))[0]
+    return whole, x[-1]
+
+
+def _is_discrete(model: StateSpaceModel, u: Array | None) -> bool:
+    found: list[bool] = []
+
+    def trace(theta: Array) -> None:
+        p = parameters(model).named(theta)
+        x = jnp.zeros(initial_law(model, p).event_shape)
+        found.append(bool(support(transition_law(model, p, x, u)).is_discrete))
+
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((parameters(model).size,), jnp.zeros(()).dtype))
+    return found[0]

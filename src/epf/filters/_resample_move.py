@@ -1,0 +1,202 @@
+"""Resample-move (Gilks and Berzuini 2001): after resampling, theta moves by Metropolis steps given the particle's path.
+
+        theta' = theta + c L N(0, I),    accepted with probability min(1, p(theta', path, y) / p(theta, path, y))
+
+in unconstrained coordinates, L L' being the covariance of the cloud. A move leaves p(theta | path, y_1:t) as it is, for any
+model. Its price is the path: memory that grows with time, and a likelihood of t terms. Moving at a rate proportional to 1/t,
+as Gilks and Berzuini propose, keeps the work of a step constant on average.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from epf.errors import SettingError, UnsupportedModelError
+from epf.filters._particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
+from epf.model._check import is_number, is_whole, plain
+from epf.model._laws import log_prob, log_prob_observed
+from epf.model._model import StateSpaceModel, initial_law, observation_law, parameters, shapes, transition_law
+from epf.numerics._keys import root_key
+from epf.numerics._linear_algebra import semidefinite_root
+from epf.posterior._posterior import ParticlePosterior
+
+_BLOCK = 32  # steps of a path that are weighed at once: what is computed in vain at the end of a path is less than this
+
+
+class Path(eqx.Module):
+    """All states and new parts of every particle's path so far; rows that are not there yet are 0."""
+
+    x: Float[Array, "states *state particles"]
+    new: Float[Array, "rows *new particles"]
+
+
+class Seen(eqx.Module):
+    """The observations and inputs so far, and how many they are."""
+
+    ys: Float[Array, "rows *y"]
+    us: Float[Array, "rows inputs"] | None
+    t: Int[Array, ""]
+
+
+class ResampleMove(ParticleFilter):
+    """A particle filter that keeps every particle's path, and moves theta given the path after resampling.
+
+    At each resampling theta makes `moves` Metropolis steps, for certain while t is below `rate` and with probability
+    `rate` / t later, so that a step weighs about `moves` x `rate` terms of a likelihood at most, on average; rate=None moves
+    at every resampling. There is room for paths of `capacity` steps.
+    """
+
+    capacity: int = eqx.field(default=1000, converter=plain)
+    moves: int = eqx.field(default=3, converter=plain)
+    rate: float | None = eqx.field(default=100.0, converter=plain)
+
+    def __check_init__(self) -> None:
+        if not is_whole(self.capacity) or self.capacity < 1:
+            raise SettingError(
+                f"ResampleMove(capacity={self.capacity!r}): the number of steps that a path has room for must be a whole "
+                "number, 1 or more."
+            )
+        if not is_whole(self.moves) or self.moves < 1:
+            raise SettingError(f"ResampleMove(moves={self.moves!r}): it must be a whole number, 1 or more.")
+        if self.rate is not None and not (is_number(self.rate) and 0.0 < self.rate < np.inf):
+            raise SettingError(
+                f"ResampleMove(rate={self.rate!r}): theta moves with probability rate / t, so give a number above 0, or "
+                "None to move at every resampling."
+            )
+
+    @property
+    def horizon(self) -> int:
+        return self.capacity
+
+    def begin(
+        self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
+    ) -> tuple[Path, Seen]:
+        params = parameters(model)
+        if params.discrete:
+            raise UnsupportedModelError(
+                f"ResampleMove moves parameters on the real line and cannot move {params.discrete[0]!r}, which is discrete: "
+                "use epf.SIR, or epf.fix to make it known."
+            )
+        new, y = shapes(model, u)
+        rows = _rounded(self.capacity)
+        path = Path(jnp.zeros((rows + 1, *x_0.shape)).at[0].set(x_0), jnp.zeros((rows, *new, x_0.shape[-1])))
+        us = None if u is None else jnp.zeros((rows, *u.shape))
+        return path, Seen(jnp.zeros((rows, *y)), us, jnp.asarray(0))
+
+    def learn(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        common: Seen,
+        theta: Float[Array, "p particles"],
+        statistic: Path,
+        log_weights: Float[Array, " particles"],
+        resampled: Bool[Array, ""],
+    ) -> Float[Array, "p particles"]:
+        if parameters(model).size == 0:
+            return theta
+        k_coin, k_move = jax.random.split(key)
+        due = resampled & (common.t > 0)
+        if self.rate is not None:
+            due &= jax.random.uniform(k_coin) * common.t < self.rate
+        return jax.lax.cond(
+            due, lambda: self._moved(k_move, model, common, theta, statistic, log_weights), lambda: theta
+        )
+
+    def _moved(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        common: Seen,
+        theta: Float[Array, "p particles"],
+        path: Path,
+        log_weights: Float[Array, " particles"],
+    ) -> Float[Array, "p particles"]:
+        params = parameters(model)
+        free = over_particles(params.unconstrain)(theta)
+        movable = jnp.all(jnp.isfinite(free), axis=0)  # not so a draw that lies on the edge of its support
+        free = jnp.where(movable, free, 0.0)
+        weights = jnp.where(movable, jnp.exp(log_weights), 0.0)
+        weights = weights / jnp.sum(weights)
+        away = free - (free @ weights)[:, None]
+        stride = 2.38 / free.shape[0] ** 0.5 * semidefinite_root((away * weights) @ away.T)
+
+        def log_density(free: Float[Array, "q particles"]) -> Float[Array, " particles"]:
+            constrained = over_particles(params.constrain)(free)
+            return over_particles(params.log_prior_free)(free) + log_likelihood(model, constrained, path, common)
+
+        def move(i: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+            free, value = at
+            k_step, k_accept = jax.random.split(jax.random.fold_in(key, i))
+            proposed = free + stride @ jax.random.normal(k_step, free.shape)
+            there = log_density(proposed)
+            accepted = jnp.log(jax.random.uniform(k_accept, value.shape)) < there - value
+            return jnp.where(accepted, proposed, free), jnp.where(accepted, there, value)
+
+        moved = jax.lax.fori_loop(0, self.moves, move, (free, log_density(free)))[0]
+        return jnp.where(movable, over_particles(params.constrain)(moved), theta)
+
+    def absorb(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        common: Seen,
+        chosen: Chosen,
+        weights: Float[Array, " particles"],
+        piece: Piece,
+    ) -> tuple[Path, Seen, Float[Array, ""]]:
+        t = common.t
+        path = Path(chosen.statistic.x.at[t + 1].set(piece.x), chosen.statistic.new.at[t].set(piece.new))
+        us = None if common.us is None else common.us.at[t].set(piece.u)
+        return path, Seen(common.ys.at[t].set(piece.y), us, t + 1), jnp.asarray(jnp.nan)
+
+    def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
+        return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)
+
+    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
+        path = jax.eval_shape(lambda key: self.init(key, model, u), root_key(0)).statistic
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(path))
+        when = (
+            "each" if self.rate is None else f"each before t = {self.rate:g}, then with probability {self.rate:g} / t"
+        )
+        return {
+            **super().describe(model, u),
+            "moves": f"{self.moves} Metropolis steps after resampling, {when}",
+            "paths": f"room for {self.capacity} steps, {size / 2**20:.3g} MiB",
+        }
+
+
+def log_likelihood(
+    model: StateSpaceModel, theta: Float[Array, "p particles"], path: Path, seen: Seen
+) -> Float[Array, " particles"]:
+    """log p(path, y_1:t | theta) of every particle: its path so far, a block of steps at a time."""
+    params = parameters(model)
+
+    def one(theta: Array, x_prev: Array, new: Array, x: Array, y: Array, u: Array | None) -> Array:
+        p = params.named(theta)
+        moved = log_prob(transition_law(model, p, x_prev, u), new)
+        return moved + log_prob_observed(observation_law(model, p, x, u), y)
+
+    steps = jax.vmap(jax.vmap(one, (-1, -1, -1, -1, None, None), -1), (None, 0, 0, 0, 0, 0))
+
+    def add(i: Array, total: Float[Array, " particles"]) -> Float[Array, " particles"]:
+        def rows(of: Array, first: int = 0) -> Array:
+            return jax.lax.dynamic_slice_in_dim(of, i * _BLOCK + first, _BLOCK)
+
+        us = None if seen.us is None else rows(seen.us)
+        values = steps(theta, rows(path.x), rows(path.new), rows(path.x, 1), rows(seen.ys), us)
+        there = i * _BLOCK + jnp.arange(_BLOCK) < seen.t
+        return total + jnp.sum(jnp.where(there[:, None], values, 0.0), axis=0)
+
+    def first(theta: Array, x_0: Array) -> Array:
+        return log_prob(initial_law(model, params.named(theta)), x_0)
+
+    start = over_particles(first)(theta, path.x[0])
+    return jax.lax.fori_loop(0, (seen.t + _BLOCK - 1) // _BLOCK, add, start)
+
+
+def _rounded(capacity: int) -> int:
+    """Room in whole blocks."""
+    return -(-capacity // _BLOCK) * _BLOCK

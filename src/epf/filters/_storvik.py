@@ -1,0 +1,23 @@
+"""Storvik's filter (2002), the paper's algorithm 2: exact sufficient statistics where the model is conjugate."""
+
+from jaxtyping import Array
+
+from epf.filters._learner import Learner
+from epf.model._model import StateSpaceModel
+from epf.statistics._conjugate import Conjugate
+
+
+class Storvik(Learner):
+    """For parameters that enter Gaussian laws linearly, and for the variances of those laws.
+
+    Coefficients need a normal prior; F(x) may be any function of the state. A noise variance needs an inverse-gamma
+    prior and a covariance matrix an inverse-Wishart one. Parameters may sit in the transition, the observation and the
+    initial law. Which is which is read off the model.
+    """
+
+    @property
+    def every(self) -> int:
+        return 1
+
+    def gibbs(self, model: StateSpaceModel, u: Array | None) -> Conjugate:
+        return Conjugate.of(model)

@@ -1,0 +1,1 @@
+"""Online expectation-maximisation: a point estimate of theta from smoothed statistics."""

@@ -1,0 +1,287 @@
+"""Online EM (Cappé 2011; Andrieu, Doucet and Tadić 2005): a point estimate that climbs the likelihood as data come in.
+
+The E-step's quantity Q(theta) = E[sum of log p(x_k, y_k | x_k-1, theta) | y_1:t] is kept as a polynomial in theta, so it
+applies to models without sufficient statistics. It is smoothed forward: each particle carries a polynomial tau, and
+
+        tau_i <- mean over draws j of (1 - g_t) tau_j + g_t log p(x_i, y_t | x_j, theta),    j ~ w_j p(x_i | x_j)
+
+with at least two backward draws a particle, which keep its variance from growing (PaRIS: Olsson and Westerborn 2017). The
+M-step maximises Q = sum_i w_i tau_i. Averages over ancestors make Q right and say nothing of the posterior's spread: the
+answer is a point.
+
+There are two of it. One is of the recent past, with steps g_t = t^-exponent: it finds the way from a start that is far off.
+The other is of all the past, in which every observation counts the same; it starts anew from the first while the estimates
+that it was made with are far from what it says. Its maximum, corrected for the missing information
+(`missing_information`), is the answer, and what particles move with. The correction asks for the information in the
+observations. That is the mean of s_t s_t', where the score s_t = grad log p(y_t | y_1:t-1) is smoothed as Q is (Fisher's
+identity; Poyiadjis, Doucet and Singh 2011):
+
+        G_i <- mean over draws j of G_j + grad log p(x_i, y_t | x_j, theta),    s_t = sum_i w_i G_i,    G_i <- G_i - s_t.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from epf.errors import SettingError, UnsupportedModelError
+from epf.filters._particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
+from epf.filters._polynomial_learner import describe_gibbs
+from epf.filters.online_em._estimate import ALL, RECENT, Estimate, boxed
+from epf.filters.online_em._missing_information import corrected
+from epf.model._check import is_number, is_whole, plain
+from epf.model._laws import log_prob_observed
+from epf.model._model import StateSpaceModel, initial_law, parameters
+from epf.numerics._keys import lanes, root_key
+from epf.numerics._sums import Plain
+from epf.polynomial import _basis as basis
+from epf.polynomial import _collocation as collocation
+from epf.polynomial import _maximum as maximum
+from epf.posterior._chart import Coordinates
+from epf.posterior._posterior import PointPosterior
+from epf.posterior.samplers._automatic import default_sampler
+from epf.smc._backward import backward_draws
+from epf.statistics._approximation import Chebyshev, by_name
+from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
+from epf.statistics._start import first_box
+from epf.statistics._trial import try_out
+
+_NEWTON = 2  # steps of the M-step at each time; it starts where the last one ended
+_PRIOR_DRAWS = 513
+_LOOKS = 4  # times the burn-in: when the box is looked at first, and then whenever the time has doubled
+_FAR = 0.1  # nats an observation: Q made with estimates so much worse than its answer says little
+
+Statistic = tuple[Float[Array, "2 terms particles"], Float[Array, "p particles"]]
+"""What each particle carries: its two averages of polynomials, and its smoothed score less that of all."""
+
+
+class OnlineEM(ParticleFilter):
+    """Maximum likelihood at a constant cost per observation, for any model with continuous parameters.
+
+    The estimate stays at `start` (by name; by default the prior's median) for `burn_in` observations. The search from there
+    takes steps of size t^-`exponent`; what it finds is refined with all observations since. `averaging` is the power of t by
+    which they count, 0 for all alike, None for the search alone: plain EM on the recent past. `draws` backward draws a
+    particle cost particles^2 densities a step. The polynomials are Chebyshev's, on the prior's box or the one that
+    `approximation` gives, which shrinks as the estimate settles. `prior=True` adds the prior to the likelihood, in its
+    proportion.
+    """
+
+    particles: int = eqx.field(default=300, converter=plain)
+    approximation: Chebyshev = eqx.field(default=Chebyshev(follow="shared"), converter=plain)
+    exponent: float = eqx.field(default=0.8, converter=plain)
+    burn_in: int = eqx.field(default=50, converter=plain)
+    averaging: float | None = eqx.field(default=0.0, converter=plain)
+    draws: int = eqx.field(default=2, converter=plain)
+    start: Any = eqx.field(default=None, converter=by_name)
+    prior: bool = False
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.approximation, Chebyshev):
+            raise SettingError(f"OnlineEM(approximation={self.approximation!r}): give epf.Chebyshev(order, box).")
+        if not is_number(self.exponent) or not 0.5 < self.exponent <= 1.0:
+            raise SettingError(
+                f"OnlineEM(exponent={self.exponent!r}): steps t^-exponent must add up and their squares must not, so it "
+                "lies above 0.5 and is at most 1."
+            )
+        if not is_whole(self.burn_in) or self.burn_in < 1:
+            raise SettingError(f"OnlineEM(burn_in={self.burn_in!r}): it must be a whole number, 1 or more.")
+        if self.averaging is not None and not (is_number(self.averaging) and 0.0 <= self.averaging <= 100.0):
+            raise SettingError(
+                f"OnlineEM(averaging={self.averaging!r}): give a power between 0 (a plain average) and 100, or None."
+            )
+        if not is_whole(self.draws) or self.draws < 2:
+            raise SettingError(
+                f"OnlineEM(draws={self.draws!r}): it must be a whole number, 2 or more; with one the paths degenerate."
+            )
+        if not isinstance(self.prior, bool):
+            raise SettingError(f"OnlineEM(prior={self.prior!r}): it must be True or False.")
+
+    def gibbs(self, model: StateSpaceModel, u: Array | None) -> LogPolynomial:
+        params = parameters(model)
+        if params.size == 0:
+            raise UnsupportedModelError("OnlineEM estimates parameters, and this model has none unknown: use epf.SIR.")
+        settings = Chebyshev(self.approximation.order, self.approximation.box, self.approximation.of, "shared")
+        return LogPolynomial.of(model, settings, default_sampler(params.size), 1.0, u)
+
+    def check(self, model: StateSpaceModel, u: Array | None) -> None:
+        try_out(self.gibbs(model, u), model, u)
+        self._start(model)
+
+    def _start(self, model: StateSpaceModel) -> Float[Array, " p"]:
+        """The first estimate."""
+        coordinates = Coordinates(parameters(model))
+        params = coordinates.parameters
+        prior = jax.vmap(lambda key: coordinates.point(params.sample(key)))(lanes(root_key(0), _PRIOR_DRAWS))
+        middle = coordinates.theta(jnp.median(prior, axis=0))
+        return params.vector({**params.as_dict(middle), **dict(self.start or ())})
+
+    def first_theta(self, key: PRNGKeyArray, model: StateSpaceModel) -> Float[Array, "p particles"]:
+        return _spread(self._start(model), self.particles)
+
+    def begin(
+        self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
+    ) -> tuple[Statistic, Estimate]:
+        gibbs = self.gibbs(model, u)
+        coordinates = gibbs.coordinates(model)
+        low, high = first_box(coordinates, gibbs.approximation)
+        z = jnp.clip(coordinates.point(self._start(model)), low, high)
+
+        def log_density(z: Float[Array, " p"], x: Array) -> Float[Array, ""]:
+            return log_prob_observed(initial_law(model, parameters(model).named(coordinates.theta(z))), x)
+
+        first = over_particles(lambda x: gibbs.init(model, x).coefficients.value)(x_0)
+        score = over_particles(lambda x: _finite(jax.grad(log_density)(z, x)))(x_0)
+        score = score - jnp.mean(score, axis=1, keepdims=True)
+        twice, p = jnp.stack([z, z]), z.size
+        zero, look = jnp.zeros(()), jnp.asarray(_LOOKS * self.burn_in)
+        information, Q = jnp.zeros((2, p, p)), jnp.zeros((2, first.shape[0]))
+        estimate = Estimate(
+            gibbs, jnp.asarray(0), zero, z, twice, twice, information, jnp.zeros(p), Q, low, high, look, z
+        )
+        return (jnp.stack([first, first]), score), estimate
+
+    def learn(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        common: Estimate,
+        theta: Float[Array, "p particles"],
+        statistic: Statistic,
+        log_weights: Float[Array, " particles"],
+        resampled: Bool[Array, ""],
+    ) -> Float[Array, "p particles"]:
+        return _spread(common.gibbs.coordinates(model).theta(common.z), theta.shape[1])
+
+    def absorb(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        common: Estimate,
+        chosen: Chosen,
+        weights: Float[Array, " particles"],
+        piece: Piece,
+    ) -> tuple[Statistic, Estimate, Float[Array, ""]]:
+        gibbs, t = common.gibbs, common.t + 1
+        parents = backward_draws(
+            key,
+            model,
+            chosen.theta[:, 0],
+            chosen.log_weights,
+            piece.x_prev,
+            piece.new,
+            piece.x,
+            piece.u,
+            self.draws,
+        )
+        box = PathPolynomial(Plain.zero((gibbs.indices.size,)), common.low, common.high, None)
+
+        def step(x_prev: Array, new: Array, x: Array) -> tuple[Float[Array, " terms"], Float[Array, " p"]]:
+            def log_density(z: Float[Array, " p"]) -> Float[Array, ""]:
+                return gibbs.exact_increment(model, z, x_prev, new, x, piece.y, piece.u)
+
+            increment = gibbs.increment(model, box, x_prev, new, x, piece.y, piece.u)
+            return increment, _finite(jax.grad(log_density)(common.z))
+
+        sizes, (old_tau, old_score) = self._sizes(t, common.count + 1.0), chosen.statistic
+        size = sizes[:, None, None]
+        tau, score = jnp.zeros_like(old_tau), jnp.zeros_like(old_score)
+        for parent in parents:
+            increment, slope = over_particles(step)(piece.x_prev[..., parent], piece.new, piece.x)
+            tau += ((1.0 - size) * old_tau[:, :, parent] + size * increment) / self.draws
+            score += (old_score[:, parent] + slope) / self.draws
+        tau, s = tau.at[:, 0].set(0.0), score @ weights
+        moved = replace(
+            common,
+            t=t,
+            count=common.count + 1.0,
+            path=common.path + sizes[:, None] * (common.z - common.path),
+            information=common.information + size * (jnp.outer(s, s) - common.information),
+            score=s,
+            Q=tau @ weights,
+        )
+        tau, estimate = boxed(model, *self._estimated(model, tau, moved), self._kept, self.exponent)
+        return (tau, score - s[:, None]), estimate, jnp.asarray(jnp.nan)
+
+    def _sizes(self, t: Int[Array, ""], count: Float[Array, ""]) -> Float[Array, " 2"]:
+        """What step t counts in the two averages."""
+        power = self.averaging or 0.0
+        later = jnp.stack([(t + 1.0) ** -self.exponent, (power + 1.0) / (count + 1.0 + power)])
+        # The initial law counts as one term of the sum, so the first step's is the second.
+        return jnp.where(t <= self.burn_in, 1.0 / (t + 1.0), later)
+
+    def _estimated(
+        self, model: StateSpaceModel, tau: Float[Array, "2 terms particles"], common: Estimate
+    ) -> tuple[Float[Array, "2 terms particles"], Estimate]:
+        """The estimate after a step, and the averages that it is from."""
+        box, t, Q = common.box, common.t, common.Q
+
+        def information(Q: Float[Array, " terms"], z: Float[Array, " p"]) -> Float[Array, "p p"]:
+            return -maximum.curvature(box.indices, Q, (z - box.origin) / box.scale) / jnp.outer(box.scale, box.scale)
+
+        prior = jnp.zeros_like(Q[ALL])
+        if self.prior:  # as one more term of a sum of t + 1
+            prior = collocation.expand(common.gibbs.coordinates(model).log_prior, box).at[0].set(0.0) / (t + 1.0)
+        begun = t >= self.burn_in
+        tops = jnp.stack([_top(box, Q[k] + prior, common.tops[k]) for k in (RECENT, ALL)])
+        tops = jnp.where(begun, tops, common.tops)
+        if self.averaging is None:
+            return tau, replace(common, z=tops[RECENT], tops=tops)
+
+        complete = information(Q[ALL] + prior, tops[ALL])
+        observed = common.information[ALL] + information(prior, tops[ALL])
+        refined = corrected(tops[ALL], common.path[ALL], complete, observed, common.count)
+        refined = jnp.clip(refined, box.origin - maximum.EDGE * box.scale, box.origin + maximum.EDGE * box.scale)
+        lag = refined - common.path[ALL]
+        anew = begun & (0.5 * lag @ common.information[ALL] @ lag > _FAR)
+        z = jnp.where(begun, jnp.where(anew, tops[RECENT], refined), common.z)
+
+        def of_recent(pair: Float[Array, "2 ..."]) -> Float[Array, "2 ..."]:
+            return jnp.where(anew, pair[RECENT], pair)
+
+        return of_recent(tau), replace(
+            common,
+            count=jnp.where(anew, 1.0 / self._sizes(t, common.count)[RECENT], common.count),
+            z=z,
+            tops=of_recent(tops),
+            path=of_recent(common.path),
+            information=of_recent(common.information),
+            Q=of_recent(Q),
+        )
+
+    @property
+    def _kept(self) -> int:
+        """The average that the answer is from."""
+        return RECENT if self.averaging is None else ALL
+
+    def posterior(self, model: StateSpaceModel, state: Cloud) -> PointPosterior:
+        theta = state.common.gibbs.coordinates(model).theta(state.common.z)
+        return PointPosterior(parameters(model), theta, state.x, state.weights)
+
+    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
+        gibbs = self.gibbs(model, u)
+        refined = f"the average of Q with weights t^{self.averaging or 0.0:g}, corrected for missing information"
+        return {
+            **super().describe(model, u),
+            **describe_gibbs(gibbs, model, u, 1),
+            "steps": f"t^-{self.exponent:g} after {self.burn_in} observations",
+            "answer": "the maximum of the recent Q" if self.averaging is None else f"the maximum of {refined}",
+            "backward draws": f"{self.draws} a particle",
+            "maximises": "likelihood and prior" if self.prior else "the likelihood",
+        }
+
+
+def _top(box: basis.Chebyshev, coefficients: Float[Array, " terms"], z: Float[Array, " p"]) -> Float[Array, " p"]:
+    """The maximum of a polynomial on a box, sought from z."""
+    return box.origin + box.scale * maximum.climb(box.indices, coefficients, (z - box.origin) / box.scale, _NEWTON)
+
+
+def _finite(slope: Float[Array, " p"]) -> Float[Array, " p"]:
+    """A density that is 0 or has a corner may have no slope: it then says nothing."""
+    return jnp.where(jnp.isfinite(slope), slope, 0.0)
+
+
+def _spread(theta: Float[Array, " p"], particles: int) -> Float[Array, "p particles"]:
+    return jnp.broadcast_to(theta[:, None], (theta.shape[0], particles))

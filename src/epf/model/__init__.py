@@ -1,0 +1,1 @@
+"""State-space models: how they are written, checked, traced and simulated; `zoo` has models ready to use."""

@@ -1,0 +1,301 @@
+"""Checks at the door: the model is tried once on shapes and on prior draws, the data are looked over once.
+
+Everything that can be known before the first step is said here, in one sentence each. What only shows in the middle of
+a run (a NaN, weights that are all zero) is flagged by the filter and raised by `fit` and `Stream`.
+"""
+
+from numbers import Integral, Real
+from typing import Any, TypeGuard
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from numpyro.distributions import Distribution, constraints
+
+from epf.errors import DataError, ModelError, SettingError, kind, reason
+from epf.model._laws import draw, support, weighs_single_components
+from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._parameters import Parameters
+from epf.numerics._keys import lanes, root_key
+
+# A NaN shows in the run, where a rare one is survived; the square of a negative scale does not, so it is looked for longer.
+_PRIOR_DRAWS, _DRAWS_FOR_NAN = 4096, 128
+
+
+class Shapes(eqx.Module):
+    """What a model's values look like: the state, its new part, and one observation."""
+
+    state: tuple[int, ...]
+    new: tuple[int, ...]
+    observation: tuple[int, ...]
+    weighs_single_components: bool
+    observation_law: str
+
+
+def check_model(model: StateSpaceModel, u: Array | None) -> Shapes:
+    """Try the model on one draw's shapes and on prior draws' values; an EPFError says what to mend."""
+    _check_priors(parameters(model))
+    shapes = shapes_of(model, u)
+    _check_values(model, u)
+    return shapes
+
+
+def shapes_of(model: StateSpaceModel, u: Array | None) -> Shapes:
+    """The shapes of a model's values, from a trace alone."""
+    params = parameters(model)
+    found: dict[str, Any] = {}
+
+    def trace(theta: Array) -> None:
+        p = params.named(theta)
+        x = _value_of(initial_law(model, p), "initial")
+        new = _value_of(transition_law(model, p, x, u), "transition")
+        advanced = advance(model, x, new)
+        if x.shape != advanced.shape:
+            raise ModelError(
+                f"initial() gives a state of shape {x.shape}, but after transition() and advance() it has shape "
+                f"{advanced.shape}: give both the same shape, or write advance() to keep the lags."
+            )
+        for shape in (x.shape, new.shape):
+            if len(shape) > 1:
+                raise ModelError(f"The state has shape {shape}: it must be a number or a vector, so flatten it.")
+        observation = observation_law(model, p, advanced, u)
+        found.update(x=x.shape, new=new.shape, law=observation)
+
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    law: Distribution = found["law"]
+    if len(law.event_shape) > 1:
+        raise ModelError(
+            f"observation() has shape {tuple(law.event_shape)}: it must be a number or a vector, so flatten it."
+        )
+    return Shapes(found["x"], found["new"], tuple(law.event_shape), weighs_single_components(law), type(law).__name__)
+
+
+def check_observations(y: Any, shapes: Shapes, first: int = 0) -> np.ndarray:
+    """The series as an array (T, *observation) of floats, NaN where missing; DataError says which row is wrong.
+
+    `first` is the time index of the first row.
+    """
+    series = _numbers(y, "y", first)
+    if series.ndim == 0 or series.shape[0] == 0:
+        raise DataError("y is empty: give at least one observation.")
+    row = series.shape[1:]
+    if row != shapes.observation and int(np.prod(row)) == int(np.prod(shapes.observation)) == 1:
+        series = series.reshape(series.shape[0], *shapes.observation)  # (T, 1) and (T,) say the same of one sensor
+    if series.shape[1:] != shapes.observation:
+        wanted = "one number, y (T,)"
+        if shapes.observation:
+            wanted = f"a row of {shapes.observation[0]}, y (T, {shapes.observation[0]})"
+        raise DataError(
+            f"y has shape {row} at each time step, but the model's observation() has {shapes.observation}: give {wanted}."
+        )
+    if np.isinf(series).any():
+        raise DataError(f"y is infinite at {_place(series, np.isinf(series), first)}: use NaN for a missing value.")
+    missing = np.isnan(series).reshape(len(series), -1)
+    partly = missing & ~missing.all(axis=1, keepdims=True)
+    if partly.any() and not shapes.weighs_single_components:
+        raise DataError(
+            f"y is missing at {_place(series, partly, first)} but not in the whole row, and {shapes.observation_law} cannot "
+            "weigh the rest: make the whole row NaN, or use independent components (.to_event(1)) or a multivariate normal."
+        )
+    return series
+
+
+def check_inputs(inputs: Any, steps: int, first: int = 0) -> Array | None:
+    """The inputs as an array (T, k), or None; `first` is the time index of the first row."""
+    if inputs is None:
+        return None
+    array = _numbers(inputs, "inputs", first)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.shape[0] != steps:
+        raise DataError(
+            f"inputs has shape {array.shape}, but there are {steps} steps: give one row a step, ({steps}, k)."
+        )
+    if not np.isfinite(array).all():
+        place = _place(array, ~np.isfinite(array), first)
+        raise DataError(f"inputs is not finite at {place}: inputs cannot be missing, so fill it in.")
+    return jnp.asarray(array)
+
+
+def check_seed(seed: object) -> int:
+    """The seed as a plain number, if it is one that makes a key."""
+    if not is_whole(seed) or not -(2**63) <= seed < 2**63:
+        raise SettingError(f"seed = {seed!r}: it must be a whole number of at most 63 bits.")
+    return int(seed)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a setting is a number: neither text nor a truth value nor an array."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a setting is a whole number."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def plain(value: Any) -> Any:
+    """A numpy number as Python's, so that a setting is known when the filter is compiled."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _numbers(values: Any, name: str, first: int) -> np.ndarray:
+    try:
+        array = np.asarray(np.ma.filled(values.astype(float), np.nan) if np.ma.isMaskedArray(values) else values)
+    except Exception:
+        raise DataError(f"{name} cannot be read as an array: its rows must have the same length.") from None
+    if array.dtype.kind not in "fiub":
+        array = _from_cells(np.asarray(values, dtype=object), name, first)
+    array = array.astype(np.float64)
+    precise = np.dtype(jnp.zeros(()).dtype)
+    with np.errstate(over="ignore"):
+        stored = array.astype(precise)
+    too_large = np.isinf(stored) & ~np.isinf(array)
+    if too_large.any():
+        raise DataError(
+            f"{name} is too large for {precise} at {_place(array, too_large, first)}: rescale it, or enable float64 "
+            '(jax.config.update("jax_enable_x64", True)).'
+        )
+    return stored
+
+
+def _from_cells(cells: np.ndarray, name: str, first: int) -> np.ndarray:
+    """Numbers from cells of any kind: None and pandas' NA mean missing, as they do in most data frames."""
+    numbers = np.full(cells.shape, np.nan)
+    for index, cell in np.ndenumerate(cells):
+        if isinstance(cell, Real | np.bool_):
+            numbers[index] = cell
+        elif cell is not None and type(cell).__name__ != "NAType":
+            place = f" at {_place_of(index, first)}" if index else ""
+            raise DataError(f"{name} holds {kind(cell)} ({str(cell)[:40]!r}){place}: convert it to a number.")
+    return numbers
+
+
+def _place(array: np.ndarray, where: np.ndarray, first: int) -> str:
+    return _place_of(np.argwhere(where.reshape(array.shape))[0], first)
+
+
+def _place_of(index: Any, first: int) -> str:
+    component = f", component {index[1]}" if len(index) > 1 else ""
+    return f"time index {first + index[0]}{component}"
+
+
+def _value_of(law: Distribution, where: str) -> Array:
+    """A stand-in value of a law, for tracing shapes."""
+    if law.support is None:
+        raise ModelError(f"{where}() returned {type(law).__name__}, which has no support: give it one.")
+    try:
+        return draw(law, root_key(0))
+    except Exception as error:
+        raise ModelError(
+            f"{where}() returned {type(law).__name__}, which cannot be drawn from ({reason(error)}): use a law that can."
+        ) from error
+
+
+def _check_priors(params: Parameters) -> None:
+    """See that each prior's own arguments are allowed, and that it can be drawn from."""
+    for name, prior in params.priors.items():
+        for argument, constraint, value in _arguments(prior):
+            if not np.all(constraint(value)):
+                raise ModelError(
+                    f"The prior of {name!r} has {argument} = {value}, which must be {_words(constraint)}: correct prior()."
+                )
+        try:
+            jax.eval_shape(lambda key, prior=prior: draw(prior, key), root_key(0))
+        except Exception as error:
+            raise ModelError(
+                f"The prior of {name!r}, {type(prior).__name__}, cannot be drawn from ({reason(error)}): correct prior()."
+            ) from error
+
+
+def _check_values(model: StateSpaceModel, u: Array | None) -> None:
+    """Draw from the prior and see that each law's own arguments are allowed: no negative scale, no NaN."""
+    params = parameters(model)
+    theta, states, inside, allowed = _try_prior_draws(model, u)
+    for name, fine in inside.items():
+        if 2 * np.sum(fine) < _PRIOR_DRAWS:
+            raise ModelError(
+                f"The prior of {name!r}, {type(params.priors[name]).__name__}, gives draws outside its own support: "
+                "correct its arguments in prior()."
+            )
+    for where in ("initial", "transition", "observation"):
+        for (what, words), fine in reversed(list(allowed[where].items())):  # arguments before the state that they spoil
+            seen = fine if words == "positive" else fine[:_DRAWS_FOR_NAN]
+            if not np.all(seen):
+                bad = int(np.argmin(seen))
+                at = dict(zip(params.labels, np.asarray(theta[bad]), strict=True))
+                at |= {} if where == "initial" else {"x": np.asarray(states[where][bad])}
+                values = ", ".join(f"{label} = {np.array2string(v, precision=4)}" for label, v in at.items())
+                raise ModelError(
+                    f"{where}() gives {what} that is not {words} at {values or 'any values'}: choose a prior whose support "
+                    f"excludes that, or correct {where}()."
+                )
+
+
+@eqx.filter_jit
+def _try_prior_draws(model: StateSpaceModel, u: Array | None) -> tuple[Array, Any, Any, Any]:
+    """Draws of theta, the states each law was given, and whether each prior's draws and each law's arguments are allowed."""
+    params = parameters(model)
+
+    def trial(key: Array) -> tuple[Array, Any, Any, Any]:
+        k_theta, k_0, k_new = jax.random.split(key, 3)
+        theta = params.sample(k_theta)
+        p = params.named(theta)
+        inside = {name: jnp.all(support(prior)(p[name])) for name, prior in params.priors.items()}
+        start = initial_law(model, p)
+        x_0 = draw(start, k_0)
+        transition = transition_law(model, p, x_0, u)
+        x_1 = advance(model, x_0, draw(transition, k_new))
+        observation = observation_law(model, p, x_1, u)
+        allowed = {
+            "initial": _allowed(start, x_0),
+            "transition": _allowed(transition, x_1),
+            "observation": _allowed(observation, jnp.zeros(0)),
+        }
+        return theta, {"transition": x_0, "observation": x_1}, inside, allowed
+
+    return jax.vmap(trial)(lanes(root_key(0), _PRIOR_DRAWS))
+
+
+def _allowed(law: Distribution, state: Array) -> dict[tuple[str, str], Array]:
+    """Whether each argument of a law is as it must be, and the state that was drawn from it."""
+    checked: dict[tuple[str, str], Array] = {}
+    for name, constraint, value in [*_arguments(law), ("", constraints.real, state)]:
+        label = (f"its law a {name}" if name else "a state", _words(constraint))
+        checked[label] = jnp.all(constraint(value)) & checked.get(label, True)
+    return checked
+
+
+def _arguments(law: Any) -> list[tuple[str, Any, Any]]:
+    """The arguments of a law (and of the laws it wraps) that have a constraint of their own."""
+    inner = [getattr(law, name) for name in _INNER if hasattr(law, name)]
+    if inner:
+        transforms = [("transform", constraints.real, leaf) for leaf in jax.tree.leaves(getattr(law, "transforms", ()))]
+        return transforms + [argument for part in inner for argument in _arguments(part)]
+    found = []
+    for name, constraint in law.arg_constraints.items():
+        value = law.__dict__.get(name)
+        dependent = type(constraint).__name__ in ("_Dependent", "_DependentProperty", "dependent_property")
+        derived = name in ("covariance_matrix", "precision_matrix")  # their Cholesky factor tells, without rounding
+        if value is not None and not dependent and not derived:
+            found.append((name, constraint, value))
+    return found
+
+
+_INNER = ("base_dist", "component_distribution", "mixing_distribution")
+
+
+def _words(constraint: Any) -> str:
+    constraint = getattr(constraint, "base_constraint", constraint)
+    name = type(constraint).__name__.strip("_")
+    return {
+        "Real": "a finite number",
+        "Positive": "positive",
+        "Nonnegative": "zero or more",
+        "UnitInterval": "between 0 and 1",
+        "Simplex": "a vector of probabilities",
+        "LowerCholesky": "the factor of a positive definite matrix",
+        "PositiveDefinite": "a positive definite matrix",
+    }.get(name, f"within {constraint}")

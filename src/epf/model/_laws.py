@@ -1,0 +1,126 @@
+"""What the library asks of a distribution beyond sampling and density: its Gaussian moments, and missing values.
+
+Distributions are `numpyro.distributions`; nothing is rewritten here. A *law* is a distribution with an empty batch
+shape: one particle's initial, transition or observation distribution.
+"""
+
+from typing import Any, TypeGuard
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from numpyro.distributions import Distribution
+
+from epf.errors import ModelError, kind
+from epf.numerics._keys import threefry_key
+from epf.numerics._linear_algebra import cholesky, gaussian_log_density
+
+
+def check_law(law: object, where: str) -> Distribution:
+    """`law` itself, if it is a distribution of one value; `where` names the method that returned it."""
+    if not isinstance(law, Distribution):
+        raise ModelError(
+            f"{where} returned {kind(law)}, not a distribution: return one of numpyro.distributions, "
+            "for example dist.Normal(mean, sd)."
+        )
+    if law.batch_shape != ():
+        raise ModelError(
+            f"{where} returned {type(law).__name__} with batch shape {tuple(law.batch_shape)}: it must be the law of one "
+            f"value, so add .to_event({len(law.batch_shape)}) to make its components one vector."
+        )
+    return law
+
+
+def draw(law: Distribution, key: PRNGKeyArray) -> Float[Array, "*event"]:
+    """One draw, as floats."""
+    try:
+        value = law.sample(key)
+    except NotImplementedError:  # JAX draws Poisson variables with no other kind of key than its own
+        value = law.sample(threefry_key(key))
+    return jnp.asarray(value, float)
+
+
+def log_prob(law: Distribution, value: Array) -> Float[Array, "*batch"]:
+    """log p(value): -inf outside the support, also where numpyro's own validation is turned off."""
+    allowed = support(law)
+    inside = allowed(value)
+    if allowed.is_discrete:
+        value = jnp.asarray(value).astype(int)
+    return jnp.where(inside, law.log_prob(value), -jnp.inf)
+
+
+def support(law: Distribution) -> Any:
+    """The constraint that the law's values satisfy."""
+    return law.support
+
+
+def is_gaussian(law: Distribution) -> bool:
+    """Whether the law is Gaussian: normal, independent normals, or multivariate normal."""
+    base = law
+    while isinstance(base, dist.Independent | dist.ExpandedDistribution):
+        base = base.base_dist
+    return isinstance(base, dist.Normal) or isinstance(law, dist.MultivariateNormal | dist.LowRankMultivariateNormal)
+
+
+def gaussian_moments(law: Distribution) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
+    """Mean and covariance of a Gaussian law, a scalar one as a vector of length one."""
+    mean = jnp.ravel(jnp.asarray(law.mean, float))
+    covariance = getattr(law, "covariance_matrix", None)
+    if covariance is None:
+        covariance = jnp.diag(jnp.ravel(jnp.broadcast_to(law.variance, law.event_shape)))
+    return mean, jnp.asarray(covariance, float)
+
+
+def centre(law: Distribution) -> Float[Array, "*event"] | None:
+    """The location of a law that has one."""
+    base: Any = law
+    while hasattr(base, "base_dist"):
+        base = base.base_dist
+    loc = getattr(base, "loc", None)
+    return None if loc is None else jnp.broadcast_to(jnp.asarray(loc, float), law.event_shape)
+
+
+def is_independent(law: Distribution) -> TypeGuard[dist.Independent]:
+    """Whether the components of the law are independent scalars: `dist.Normal(...).to_event(1)` and its like."""
+    return isinstance(law, dist.Independent) and law.base_dist.event_shape == ()
+
+
+def weighs_single_components(law: Distribution) -> bool:
+    """Whether a row with some components missing can be weighed: independent components, or multivariate normal."""
+    return law.event_shape == () or is_independent(law) or is_gaussian(law)
+
+
+def observed(y: Float[Array, "*y"]) -> Bool[Array, "*y"]:
+    """Which components of an observation are there: NaN means missing."""
+    return ~jnp.isnan(y)
+
+
+def log_prob_observed(law: Distribution, y: Float[Array, "*y"]) -> Float[Array, ""]:
+    """log p(the components of y that are there); 0 if none is."""
+    there = observed(y)
+    # The value put in place of a missing one is inside the support, so that neither the density nor a gradient is NaN.
+    filled = jnp.where(there, y, support(law).feasible_like(y))
+    if law.event_shape == ():
+        return jnp.where(there, log_prob(law, filled), 0.0)
+    if is_independent(law):
+        return jnp.sum(jnp.where(there, log_prob(law.base_dist, filled), 0.0))
+    if is_gaussian(law):
+        mean, covariance = gaussian_moments(law)
+        return marginal_gaussian_log_density(y - mean, covariance)
+    return jnp.where(jnp.any(there), log_prob(law, filled), 0.0)
+
+
+def without_missing(
+    residual: Float[Array, " m"], covariance: Float[Array, "m m"]
+) -> tuple[Float[Array, " m"], Float[Array, "m m"]]:
+    """The same marginal likelihood with the missing (NaN) components turned into independent N(0, 1) values of 0."""
+    there = observed(residual)
+    both = there[:, None] & there[None, :]
+    return jnp.where(there, residual, 0.0), jnp.where(both, covariance, jnp.eye(residual.shape[0]))
+
+
+def marginal_gaussian_log_density(residual: Float[Array, " m"], covariance: Float[Array, "m m"]) -> Float[Array, ""]:
+    """log N(residual; 0, covariance) of the components that are not NaN."""
+    filled, kept = without_missing(residual, covariance)
+    missing = jnp.sum(~observed(residual))
+    return gaussian_log_density(filled, cholesky(kept)) + 0.5 * missing * jnp.log(2.0 * jnp.pi)

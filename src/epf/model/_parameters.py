@@ -1,0 +1,284 @@
+"""Parameters: named values on the user's side, one flat vector on the filters' side, and the supports between them."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from numpyro.distributions import Distribution, biject_to
+
+from epf.errors import ModelError, UnknownParameterError, UnsupportedModelError, kind
+from epf.model._laws import draw, log_prob, support
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Values:
+    """Parameter values by name: `p.theta`. This is the `p` that a model's methods receive."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any]):
+        object.__setattr__(self, "_values", dict(values))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise UnknownParameterError(unknown_parameter(name, self._values)) from None
+
+    def __getitem__(self, name: str) -> Any:
+        return self.__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"p.{name} cannot be set: parameters are read-only inside a model.")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __repr__(self) -> str:
+        return f"Values({', '.join(f'{name}={value}' for name, value in self._values.items())})"
+
+    def __reduce__(self) -> tuple[type["Values"], tuple[dict[str, Any]]]:
+        return Values, (self._values,)  # copying and pickling must not ask __getattr__ for what is not there yet
+
+    def tree_flatten_with_keys(self):
+        names = tuple(self._values)
+        return [(jax.tree_util.GetAttrKey(name), self._values[name]) for name in names], names
+
+    @classmethod
+    def tree_unflatten(cls, names: tuple[str, ...], values: Any) -> "Values":
+        return cls(dict(zip(names, values, strict=True)))
+
+
+def unknown_parameter(name: str, known: Any) -> str:
+    """The sentence for a name that the prior does not have."""
+    known = ", ".join(known) or "none"
+    return f"There is no parameter {name!r}: the model's prior names {known}. Check the spelling, or add it to prior()."
+
+
+class Parameters(eqx.Module):
+    """The unknown parameters of a model: how names and a flat vector of length `size` correspond, and the prior."""
+
+    # JAX sorts the keys of a plain dictionary; the flat vector's order must survive a compiled function.
+    priors: dict[str, Distribution] = eqx.field(converter=OrderedDict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.priors)
+
+    @property
+    def size(self) -> int:
+        """Length of the flat vector."""
+        return sum(_size(prior) for prior in self.priors.values())
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """Where each entry lies in the flat vector."""
+        slices, start = {}, 0
+        for name, prior in self.priors.items():
+            slices[name] = slice(start, start + _size(prior))
+            start += _size(prior)
+        return slices
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each element of the flat vector: `theta`, `b[0]`, `b[1]`, `A[0,1]`."""
+        labels: list[str] = []
+        for name, prior in self.priors.items():
+            if prior.event_shape == ():
+                labels.append(name)
+            else:
+                indices = np.ndindex(*prior.event_shape)
+                labels.extend(f"{name}[{','.join(map(str, index))}]" for index in indices)
+        return tuple(labels)
+
+    def index(self, label: str) -> int:
+        """The position of a label in the flat vector; the bare name of a scalar or of a vector of length one will do."""
+        if label in self.labels:
+            return self.labels.index(label)
+        if label in self.priors:
+            part = self.slices[label]
+            if part.stop - part.start == 1:
+                return part.start
+            first = self.labels[part.start]
+            raise UnknownParameterError(
+                f"{label!r} has {part.stop - part.start} elements: name one, such as {first!r}."
+            )
+        raise UnknownParameterError(unknown_parameter(label, self.labels))
+
+    def named(self, vector: Float[Array, " p"]) -> Values:
+        """The values by name, each in its own shape, as a model receives them."""
+        return Values(self.as_dict(vector))
+
+    def as_dict(self, vector: Any, lead: tuple[int, ...] = ()) -> dict[str, Any]:
+        """The values by name of an array `(*lead, p)`."""
+        return {
+            name: vector[..., self.slices[name]].reshape((*lead, *prior.event_shape))
+            for name, prior in self.priors.items()
+        }
+
+    def vector(self, values: Mapping[str, Any]) -> Float[Array, " p"]:
+        """The flat vector of named values; every parameter must be there, in its shape and inside its support."""
+        for name in by_name(values):
+            if name not in self.priors:
+                raise UnknownParameterError(unknown_parameter(name, self.names))
+        parts = [jnp.zeros(0)]
+        for name, prior in self.priors.items():
+            if name not in values:
+                raise UnknownParameterError(f"A value is needed for parameter {name!r}: the model's prior names it.")
+            value = as_parameter(name, values[name], prior)
+            parts.append(jnp.ravel(value))
+        return jnp.concatenate(parts)
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, " p"]:
+        """One draw from the prior."""
+        keys = jax.random.split(key, max(len(self.priors), 1))
+        parts = [jnp.ravel(draw(prior, k)) for k, prior in zip(keys, self.priors.values(), strict=False)]
+        return jnp.concatenate([jnp.zeros(0), *parts])
+
+    def log_prior(self, vector: Float[Array, " p"]) -> Float[Array, ""]:
+        """log p(theta)."""
+        values = self.as_dict(vector)
+        return sum((log_prob(prior, values[name]) for name, prior in self.priors.items()), start=jnp.zeros(()))
+
+    def inside(self, vector: Float[Array, " p"]) -> Bool[Array, ""]:
+        """Whether every parameter lies in its support."""
+        values = self.as_dict(vector)
+        return jnp.all(jnp.array([_allowed(values[name], prior) for name, prior in self.priors.items()], bool))
+
+    @property
+    def discrete(self) -> tuple[str, ...]:
+        """The names of the parameters that take isolated values only."""
+        return tuple(name for name, prior in self.priors.items() if support(prior).is_discrete)
+
+    def to_real(self, index: int) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
+        """The map of one element to the real line; the identity where it cannot be mapped by itself."""
+        if not self.elementwise[index]:
+            return lambda value: value
+        name = next(name for name, part in self.slices.items() if part.start <= index < part.stop)
+        prior, position = self.priors[name], index - self.slices[name].start
+        # The other elements of a vector do not matter: each is mapped by itself.
+        return lambda value: jnp.ravel(biject_to(prior.support).inv(jnp.broadcast_to(value, prior.event_shape)))[
+            position
+        ]
+
+    def unconstrain(self, vector: Float[Array, " p"]) -> Float[Array, " q"]:
+        """The flat vector on the whole real space: the identity where the support is the real line."""
+        values = self.as_dict(vector)
+        parts = [jnp.ravel(_bijection(name, prior).inv(values[name])) for name, prior in self.priors.items()]
+        return jnp.concatenate([jnp.zeros(0), *parts])
+
+    def constrain(self, free: Float[Array, " q"]) -> Float[Array, " p"]:
+        """The inverse of `unconstrain`: any real vector becomes parameters inside their supports."""
+        parts, start = [jnp.zeros(0)], 0
+        for name, prior in self.priors.items():
+            bijection = _bijection(name, prior)
+            shape = bijection.inverse_shape(prior.event_shape)
+            size = int(np.prod(shape))
+            parts.append(jnp.ravel(bijection(free[start : start + size].reshape(shape))))
+            start += size
+        return jnp.concatenate(parts)
+
+    def log_prior_free(self, free: Float[Array, " q"]) -> Float[Array, ""]:
+        """The prior's log-density on the real space: that of `constrain(free)`, and the change of volume."""
+        total, start = self.log_prior(self.constrain(free)), 0
+        for name, prior in self.priors.items():
+            bijection = _bijection(name, prior)
+            shape = bijection.inverse_shape(prior.event_shape)
+            part = free[start : start + int(np.prod(shape))].reshape(shape)
+            total += jnp.sum(bijection.log_abs_det_jacobian(part, bijection(part)))
+            start += part.size
+        return total
+
+    @property
+    def elementwise(self) -> tuple[bool, ...]:
+        """For each element of the flat vector, whether `unconstrain` maps it by itself (all but simplexes and matrices)."""
+        flags: list[bool] = []
+        for prior in self.priors.values():
+            base = getattr(support(prior), "base_constraint", support(prior))
+            flags.extend([not support(prior).is_discrete and base.event_dim == 0] * _size(prior))
+        return tuple(flags)
+
+
+def parameters_of(priors: object) -> Parameters:
+    """The parameters that a model's `prior()` describes, checked."""
+    if not isinstance(priors, Mapping):
+        raise ModelError(
+            f"prior() returned {kind(priors)}: return a dictionary of names to distributions, "
+            'for example {"theta": dist.Normal(0.0, 1.0)}.'
+        )
+    for name, prior in priors.items():
+        if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+            raise ModelError(f"prior() uses {name!r} as a name: a parameter's name must be a plain Python name.")
+        if not isinstance(prior, Distribution):
+            raise ModelError(
+                f"prior() gives {kind(prior)} for {name!r}, not a distribution: use one of "
+                "numpyro.distributions, or epf.fix(model, {...}) for a known value."
+            )
+        if prior.batch_shape != ():
+            raise ModelError(
+                f"prior() gives {name!r} a distribution with batch shape {tuple(prior.batch_shape)}: add "
+                f".to_event({len(prior.batch_shape)}) to make it the joint prior of one vector."
+            )
+    return Parameters(dict(priors))
+
+
+def by_name(values: Any) -> Mapping[str, Any]:
+    """Values given by the user for parameters, if they come by name."""
+    if not isinstance(values, Mapping):
+        raise ModelError(f'The values are {kind(values)}: give them by name, for example {{"theta": 0.7}}.')
+    return values
+
+
+def as_floats(value: Any) -> Array:
+    """An array of floats of what is numbers; a TypeError or ValueError for text and the like."""
+    array = value if isinstance(value, jax.Array) else np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{array.dtype} is not a kind of number")
+    return jnp.asarray(array, float)
+
+
+def as_parameter(name: str, value: Any, prior: Distribution) -> Array:
+    """A value given by the user for one parameter, as an array of the prior's shape inside its support."""
+    try:
+        array = as_floats(value)
+    except (TypeError, ValueError):
+        raise ModelError(f"The value of {name!r} is {value!r}: it must be a number or an array of numbers.") from None
+    if array.shape != prior.event_shape:
+        raise ModelError(
+            f"The value of {name!r} has shape {array.shape}, but its prior has shape {tuple(prior.event_shape)}: "
+            "give one number for each element."
+        )
+    if not isinstance(array, Tracer) and not _allowed(array, prior):
+        raise ModelError(
+            f"{name} = {value} is outside the support of its prior ({type(prior).__name__} on {support(prior)}): "
+            "choose a value inside it, or another prior."
+        )
+    return array
+
+
+def _allowed(value: Array, prior: Distribution) -> Bool[Array, ""]:
+    return jnp.all(support(prior)(value)) & jnp.all(jnp.isfinite(value))  # numpyro takes infinity for a positive number
+
+
+def _size(prior: Distribution) -> int:
+    return int(np.prod(prior.event_shape))
+
+
+def _bijection(name: str, prior: Distribution) -> Any:
+    """The map from the real line (or space) to the support of a prior."""
+    try:
+        return biject_to(prior.support)
+    except NotImplementedError:
+        raise UnsupportedModelError(
+            f"This method moves parameters on the real line, and {name!r} ({type(prior).__name__}) has no map to it: use "
+            "epf.SIR, or epf.fix to make it known."
+        ) from None

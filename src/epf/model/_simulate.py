@@ -1,0 +1,58 @@
+"""Data from a model with given parameter values."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from epf.errors import NumericalError, SettingError
+from epf.model._check import check_inputs, check_model, check_seed, is_whole
+from epf.model._laws import draw
+from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._parameters import Values
+from epf.numerics._keys import root_key, step_key
+
+
+def simulate(
+    model: StateSpaceModel, values: Mapping[str, Any], steps: int, seed: int = 0, inputs: Any = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """States and observations drawn from the model.
+
+    `values` gives every unknown parameter its true value. Returns `x` of shape (steps, *state) and `y` of shape
+    (steps, *observation); `x[0]` is x_1, and `y[0]` observes it.
+    """
+    if not is_whole(steps) or steps < 1:
+        raise SettingError(f"steps = {steps!r}: it must be a whole number, 1 or more.")
+    us = check_inputs(inputs, int(steps))
+    check_model(model, None if us is None else us[0])
+    theta = parameters(model).vector(values)
+    p = parameters(model).named(theta)
+    x, y = map(np.array, _simulate(model, p, root_key(check_seed(seed)), jnp.arange(1, steps + 1), us))
+    for name, drawn in (("state", x), ("observation", y)):
+        if not np.isfinite(drawn).all():
+            t, *component = (int(i) for i in np.argwhere(~np.isfinite(drawn))[0])
+            place = f" in component {component[0]}" if component else ""
+            raise NumericalError(
+                f"At t = {t + 1} the simulated {name} is not a finite number{place}: the model explodes or gives NaN with "
+                "these values. Choose others, fewer steps, or correct its laws.",
+                t + 1,
+            )
+    return x, y
+
+
+@eqx.filter_jit
+def _simulate(
+    model: StateSpaceModel, p: Values, root: PRNGKeyArray, times: Array, us: Array | None
+) -> tuple[Array, Array]:
+    def step(x: Array, at: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
+        t, u = at
+        move, observe = jax.random.split(step_key(root, t))
+        x = advance(model, x, draw(transition_law(model, p, x, u), move))
+        return x, (x, draw(observation_law(model, p, x, u), observe))
+
+    x_0 = draw(initial_law(model, p), step_key(root, 0))
+    return jax.lax.scan(step, x_0, (times, us))[1]

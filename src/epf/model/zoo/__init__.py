@@ -1,0 +1,8 @@
+"""Models ready to use. In each, a field that is a number is known, and one that is a distribution is to be learned."""
+
+from epf.model.zoo._cauchy_ar import CauchyAR as CauchyAR
+from epf.model.zoo._linear_gaussian import LinearGaussian as LinearGaussian
+from epf.model.zoo._local_level import LocalLevel as LocalLevel
+from epf.model.zoo._sin import Sin as Sin
+from epf.model.zoo._star import STAR as STAR
+from epf.model.zoo._stochastic_volatility import StochasticVolatility as StochasticVolatility

@@ -1,0 +1,1 @@
+"""Numerical tools that know nothing of models: random keys, linear algebra, sums, scans, weighted statistics."""

@@ -1,0 +1,50 @@
+"""Gamma, inverse-gamma and inverse-Wishart draws for many particles at once.
+
+`jax.random.gamma` takes particles one after the other on a CPU, five microseconds each. Here each particle makes a fixed
+number of attempts of Marsaglia and Tsang's method (ACM TOMS 26, 2000) side by side and keeps the first that is
+accepted: vector arithmetic without a loop.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.numerics._linear_algebra import solve_lower
+
+# Each attempt is accepted with probability 0.95 or more, so one draw in 10^9 finds none and takes the mode instead.
+_ATTEMPTS = 7
+
+
+def gamma(key: PRNGKeyArray, shape: Float[Array, ""]) -> Float[Array, ""]:
+    """One draw of Gamma(shape, 1)."""
+    k_normal, k_uniform, k_boost = jax.random.split(key, 3)
+    boosted = jnp.where(shape < 1.0, shape + 1.0, shape)  # Gamma(a) = Gamma(a + 1) U^(1/a)
+    d = boosted - 1.0 / 3.0
+    z = jax.random.normal(k_normal, (_ATTEMPTS,))
+    v = (1.0 + z / jnp.sqrt(9.0 * d)) ** 3
+    log_u = jnp.log1p(-jax.random.uniform(k_uniform, (_ATTEMPTS,)))
+    accepted = (v > 0.0) & (log_u < 0.5 * z**2 + d * (1.0 - v + jnp.log(jnp.where(v > 0.0, v, 1.0))))
+    chosen = jnp.where(jnp.any(accepted), v[jnp.argmax(accepted)], 1.0)
+    u = 1.0 - jax.random.uniform(k_boost)
+    return d * chosen * jnp.where(shape < 1.0, u ** (1.0 / jnp.minimum(shape, 1.0)), 1.0)
+
+
+def inverse_gamma(key: PRNGKeyArray, shape: Float[Array, ""], rate: Float[Array, ""]) -> Float[Array, ""]:
+    """One draw of InverseGamma(shape, rate), with density proportional to v^(-shape-1) exp(-rate / v)."""
+    return rate / gamma(key, shape)
+
+
+def inverse_wishart(
+    key: PRNGKeyArray, degrees: Float[Array, ""], scale_lower: Float[Array, "k k"]
+) -> Float[Array, "k k"]:
+    """One draw of InverseWishart(degrees, L L'), by Bartlett's decomposition of its inverse.
+
+    W = B B' ~ Wishart(degrees, I) gives L W^-1 L'.
+    """
+    k = scale_lower.shape[0]
+    k_normal, *k_gamma = jax.random.split(key, k + 1)
+    chi = [jnp.sqrt(2.0 * gamma(k_gamma[i], 0.5 * (degrees - i))) for i in range(k)]
+    bartlett = jnp.tril(jax.random.normal(k_normal, (k, k)), -1) + jnp.diag(jnp.stack(chi))
+    root = solve_lower(bartlett, scale_lower.T)  # B^-1 L'
+    draw = root.T @ root
+    return 0.5 * (draw + draw.T)

@@ -1,0 +1,191 @@
+"""One path, x_0 and the new part of every later state: its density with the data, and how theta is drawn given it."""
+
+from contextlib import suppress
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import Distribution
+
+from epf.errors import UnsupportedModelError
+from epf.model._check import Shapes, shapes_of
+from epf.model._laws import log_prob, log_prob_observed
+from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._tracing import depends_on
+from epf.numerics._keys import lanes, root_key
+from epf.posterior.samplers._slice import Slice
+from epf.statistics._conjugate import Conjugate
+
+_LONGEST_MEMORY = 16
+_PAIRS = 64
+
+
+class Path(eqx.Module):
+    """x_0 and the new parts of x_1 .. x_T."""
+
+    x_0: Float[Array, "*state"]
+    new: Float[Array, "T *new"]
+
+    def states(self, model: StateSpaceModel) -> Float[Array, "T *state"]:
+        """x_1 .. x_T."""
+
+        def one(x: Array, new: Array) -> tuple[Array, Array]:
+            x = advance(model, x, new)
+            return x, x
+
+        return jax.lax.scan(one, self.x_0, self.new)[1]
+
+
+def log_joint(
+    model: StateSpaceModel,
+    theta: Float[Array, " p"],
+    path: Path,
+    states: Float[Array, "T *state"],
+    ys: Float[Array, "T *y"],
+    us: Array | None,
+) -> Float[Array, ""]:
+    """log p(x_0:T, y_1:T | theta)."""
+    p = parameters(model).named(theta)
+
+    def one(x_prev: Array, new: Array, x: Array, y: Array, u: Array | None) -> Array:
+        moved = log_prob(transition_law(model, p, x_prev, u), new)
+        return moved + log_prob_observed(observation_law(model, p, x, u), y)
+
+    before = jnp.concatenate([path.x_0[None], states[:-1]])
+    terms = jax.vmap(one)(before, path.new, states, ys, us)
+    return log_prob(initial_law(model, p), path.x_0) + jnp.sum(terms)
+
+
+def memory(model: StateSpaceModel, shapes: Shapes) -> int:
+    """After how many steps with the same new parts two states are the same, whatever they were; 0 if not within 16.
+
+    Found by trying: `advance` moves pairs of far apart states with the same new parts. 1 where the new part is the state.
+    """
+
+    def together(key: PRNGKeyArray) -> Array:
+        k_a, k_b, k_new = jax.random.split(key, 3)
+
+        def both(pair: tuple[Array, Array], new: Array) -> tuple[tuple[Array, Array], Array]:
+            a, b = (advance(model, x, new) for x in pair)
+            return (a, b), jnp.all((a == b) | (jnp.isnan(a) & jnp.isnan(b)))
+
+        pair = 10.0 * jax.random.normal(k_a, shapes.state), 10.0 * jax.random.normal(k_b, shapes.state)
+        return jax.lax.scan(both, pair, 10.0 * jax.random.normal(k_new, (_LONGEST_MEMORY, *shapes.new)))[1]
+
+    met = jnp.all(jax.jit(jax.vmap(together))(lanes(root_key(0), _PAIRS)), axis=0)
+    return int(jnp.argmax(met)) + 1 if bool(jnp.any(met)) else 0
+
+
+def conjugate(model: StateSpaceModel, shapes: Shapes, u: Array | None) -> Conjugate | None:
+    """Storvik's statistic where the model is conjugate: theta given a path is then drawn exactly."""
+
+    def trace(x: Array, new: Array, y: Array) -> None:
+        gibbs = Conjugate.of(model)
+        gibbs.update(model, gibbs.init(model, x), x, new, advance(model, x, new), y, u)
+
+    number = jnp.zeros(()).dtype
+    with suppress(UnsupportedModelError):
+        values = (jax.ShapeDtypeStruct(shape, number) for shape in (shapes.state, shapes.new, shapes.observation))
+        jax.eval_shape(trace, *values)
+        return Conjugate.of(model)
+    return None
+
+
+def check_path_tells_nothing_for_certain(model: StateSpaceModel, u: Array | None) -> None:
+    """A sentence for a law without noise that depends on theta: given the path theta would be known, and never move."""
+    params = parameters(model)
+    shapes = shapes_of(model, u)
+    theta, x = jnp.zeros(params.size), jnp.zeros(shapes.state)
+    laws = {
+        "initial": lambda theta: initial_law(model, params.named(theta)),
+        "transition": lambda theta: transition_law(model, params.named(theta), x, u),
+    }
+    for where, law_of in laws.items():
+        found: list[bool] = []
+
+        def value(theta: Array, law_of=law_of, found=found) -> Array:
+            law = _base(law_of(theta))
+            found.append(isinstance(law, dist.Delta))
+            return jnp.asarray(law.v) if isinstance(law, dist.Delta) else jnp.zeros(())
+
+        if depends_on(value, theta) and found[-1]:
+            raise UnsupportedModelError(
+                f"ParticleGibbs draws the parameters given the path, and {where}() has no noise but depends on them, so "
+                "that they would never move: use epf.PMMH."
+            )
+
+
+def _base(law: Distribution) -> Distribution:
+    while isinstance(law, dist.Independent | dist.ExpandedDistribution):
+        law = law.base_dist
+    return law
+
+
+def draw_conjugate(
+    key: PRNGKeyArray,
+    gibbs: Conjugate,
+    model: StateSpaceModel,
+    theta: Float[Array, " p"],
+    path: Path,
+    states: Float[Array, "T *state"],
+    ys: Float[Array, "T *y"],
+    us: Array | None,
+) -> Float[Array, " p"]:
+    """theta given the path, exactly (in one sweep, where coefficients and variances are both unknown)."""
+
+    def one(carry: tuple, at: tuple) -> tuple[tuple, None]:
+        statistic, x_prev = carry
+        new, x, y, u = at
+        return (gibbs.update(model, statistic, x_prev, new, x, y, u), x), None
+
+    start = gibbs.init(model, path.x_0), path.x_0
+    (statistic, _), _ = jax.lax.scan(one, start, (path.new, states, ys, us))
+    return gibbs.draw(key, model, statistic, theta)
+
+
+class Window(eqx.Module):
+    """Where a slice sampler looks: the whole real line along each parameter, about `centre`, in units of `width`.
+
+        z = centre + width * u / (1 - u^2),   -1 < u < 1
+
+    A slice sampler in a cube then has bounded lines, and the density is that of z all the same.
+    """
+
+    centre: Float[Array, " q"]
+    width: Float[Array, " q"]
+
+    def inside(self, z: Float[Array, " q"]) -> Float[Array, " q"]:
+        r = (z - self.centre) / self.width
+        return 2.0 * r / (1.0 + jnp.sqrt(1.0 + 4.0 * r**2))
+
+    def outside(self, u: Float[Array, " q"]) -> Float[Array, " q"]:
+        return self.centre + self.width * u / (1.0 - u**2)
+
+    def log_slope(self, u: Float[Array, " q"]) -> Float[Array, ""]:
+        # Not by log1p: XLA of JAX 0.10 gives wrong sums of two of them on some ARM processors, when there are thousands.
+        return jnp.sum(jnp.log(self.width * (1.0 + u**2) / (1.0 - u**2) ** 2))
+
+
+def draw_by_slices(
+    key: PRNGKeyArray,
+    window: Window,
+    model: StateSpaceModel,
+    theta: Float[Array, " p"],
+    path: Path,
+    states: Float[Array, "T *state"],
+    ys: Float[Array, "T *y"],
+    us: Array | None,
+) -> Float[Array, " p"]:
+    """A move that leaves p(theta | path, y) as it is; the density is evaluated exactly, over all steps."""
+    params = parameters(model)
+
+    def at(u: Float[Array, " q"]) -> Float[Array, ""]:
+        z = window.outside(u)
+        told = log_joint(model, params.constrain(z), path, states, ys, us)
+        return told + params.log_prior_free(z) + window.log_slope(u)
+
+    before = window.inside(params.unconstrain(theta))
+    after = Slice().draw(key, jax.vmap(at), before)
+    return jnp.where(jnp.all(after == before), theta, params.constrain(window.outside(after)))

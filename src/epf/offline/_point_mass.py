@@ -1,0 +1,258 @@
+"""The exact posterior of a one-dimensional state and one or two parameters, by quadrature on grids.
+
+Every theta_j of a grid has a point-mass filter of its own (`state_filter`), whose p(y_t | y_1:t-1, theta_j) multiplies
+the posterior mass of theta_j. The only error is that of the quadrature, and it falls faster than any power of the
+spacing once the nodes resolve the densities: double `nodes` and the points of `grid` to see that nothing changes.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.errors import ModelError, SettingError, UnsupportedModelError
+from epf.filters._base import Filter, Info, Past
+from epf.model._check import check_inputs, check_model, check_observations, is_number, is_whole, plain
+from epf.model._laws import is_gaussian
+from epf.model._model import StateSpaceModel, initial_law, parameters, transition_law
+from epf.model._parameters import Parameters
+from epf.numerics._keys import root_key
+from epf.numerics._sums import Compensated
+from epf.offline._grid_posterior import GridPosterior
+from epf.offline._state_filter import StateFilter, in_batches
+from epf.offline._theta_grid import Axis, Span, as_grid, make_axes, product
+from epf.smc._weights import weigh
+
+_NODES, _NODES_OF_HEAVY_TAILS = 129, 201
+_POINTS = {0: 1, 1: 201, 2: 61}
+_DROP = 30.0  # nats below the peak at which a refined grid ends
+_NEVER = -1e6  # a log-likelihood that no later observation makes up for, and that can still be added to
+
+
+class PointMasses(eqx.Module):
+    """The log-masses of theta on the grid (1 in all only after the first observation), and of x given each theta.
+
+    `error` is the largest estimated relative error of a step's likelihood so far, averaged over theta.
+    """
+
+    axes: tuple[Axis, ...]
+    log_mass: Compensated
+    x: Float[Array, "thetas nodes"]
+    log_mass_x: Float[Array, "thetas nodes"]
+    error: Float[Array, ""]
+
+
+class PointMass(Filter):
+    """The exact posterior on grids, for a one-dimensional state and at most two parameters.
+
+    `nodes` of the state for each theta, by default 129, or 201 where the transition is not Gaussian. `grid` is the
+    number of points of each parameter (201 for one, 61 for two), which then cover the prior; or by name a range
+    (low, high), (low, high, points), or an array of values. `width` is how many standard deviations of the state's
+    density the nodes cover to each side, and `states` a fixed range (low, high) in its place, for models in which neither
+    the transition nor the observation bounds the state. `refined` narrows the grid to the posterior.
+
+    Two figures say whether the grids were fine enough. `result.posterior.error` estimates the relative error of a step's
+    likelihood, the worst so far: raise `nodes` (and `width`, if there are outliers) where it is not small. `ess` in the
+    history is the effective number of points of the grid: below 3.5 a parameter they are further apart than one posterior
+    standard deviation, and `refined` is due. Float64 is advised; in float32 a log-likelihood is right to about 1e-5.
+    """
+
+    nodes: int | None = eqx.field(default=None, converter=plain)
+    grid: Any = eqx.field(default=None, converter=as_grid)
+    width: float = eqx.field(default=6.0, converter=plain)
+    states: tuple[float, float] | None = None
+
+    def __check_init__(self) -> None:
+        if self.nodes is not None and not (is_whole(self.nodes) and self.nodes >= 3):
+            raise SettingError(f"PointMass(nodes={self.nodes!r}): it must be a whole number, 3 or more.")
+        if not (self.grid is None or isinstance(self.grid, dict) or (is_whole(self.grid) and self.grid >= 3)):
+            raise SettingError(
+                f"PointMass(grid={self.grid!r}): give the number of points, 3 or more, or a dictionary of ranges or arrays "
+                'by name, such as {"theta": (0.0, 1.0)}.'
+            )
+        if not is_number(self.width) or not 0.0 < self.width < 30.0:
+            raise SettingError(
+                f"PointMass(width={self.width!r}): give standard deviations, such as 6, above 0 and below 30."
+            )
+        if self.states is not None:
+            ends = self.states if isinstance(self.states, tuple) and len(self.states) == 2 else (0.0, 0.0)
+            if not all(is_number(end) and np.isfinite(end) for end in ends) or ends[0] >= ends[1]:
+                raise SettingError(f"PointMass(states={self.states!r}): give the range of the state as (low, high).")
+
+    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> PointMasses:
+        params = parameters(model)
+        _check_parameters(params)
+        _check_state(_state_shape(model))
+        axes = make_axes(params, self.grid, self._points(params))
+        theta, log_weight = product(axes)
+        of_state = self._state_filter(model)
+
+        def start(theta: Float[Array, " p"]) -> tuple[Array, Array, Array]:
+            return params.log_prior(theta), *of_state.start(initial_law(model, params.named(theta)))
+
+        log_prior, x, log_mass_x = in_batches(start, (theta,), _batch(of_state.count))
+        log_mass = jnp.nan_to_num(log_prior + log_weight, nan=_NEVER, neginf=_NEVER)
+        return PointMasses(axes, Compensated.zero(log_mass.shape).add(log_mass), x, log_mass_x, jnp.zeros(()))
+
+    def step(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        state: PointMasses,
+        y: Float[Array, "*y"],
+        u: Array | None,
+        past: Past | None = None,
+    ) -> tuple[PointMasses, Info]:
+        params, of_state = parameters(model), self._state_filter(model)
+        theta, _ = product(state.axes)
+        before = state.log_mass.value
+        # A theta that the data excluded long ago may lead anywhere, even to NaN, without a word.
+        matters = before > jnp.max(before) - 2.0 * _DROP
+
+        def take_in(y: Float[Array, "*y"]) -> tuple[Any, Array]:
+            def one(theta: Array, x: Array, log_mass: Array) -> tuple[Array, Array, Array, Array]:
+                return of_state.step(model, params.named(theta), x, log_mass, y, u)
+
+            rows = (theta, state.x, state.log_mass_x)
+            x, log_mass_x, increments, error = in_batches(one, rows, _batch(of_state.count))
+            return (x, log_mass_x, error), jnp.where(matters | jnp.isfinite(increments), increments, -jnp.inf)
+
+        def again(carry: tuple[Array, Any, Array]) -> tuple[Array, Any, Array]:
+            tried, _, increments = carry
+            after, found = take_in(jnp.where(tried == 0, y, jnp.nan))
+            return tried + 1, after, jnp.where(tried == 0, found, increments)
+
+        def unfinished(carry: tuple[Array, Any, Array]) -> Array:
+            tried, _, increments = carry
+            return (tried == 0) | ((tried == 1) & ~jnp.any(jnp.isfinite(increments)))
+
+        # An observation that no theta can explain is set aside: all is done again as if it were missing.
+        start = (jnp.asarray(0), (state.x, state.log_mass_x, jnp.zeros_like(before)), jnp.zeros_like(before))
+        _, (x, log_mass_x, errors), increments = jax.lax.while_loop(unfinished, again, start)
+        weighed = weigh(before, increments)
+        relative = jnp.nan_to_num(increments - weighed.log_evidence, nan=_NEVER, posinf=_NEVER, neginf=_NEVER)
+        log_mass = state.log_mass.add(jnp.where(weighed.collapsed, 0.0, relative))
+        mass = jnp.exp(weighed.log_weights)
+        error = jnp.maximum(state.error, jnp.sum(jnp.where(mass > 0.0, mass * errors, 0.0)))
+        lost = jnp.isnan(increments) | (increments == jnp.inf) | ~matters
+        info = Info(
+            weighed.log_evidence, weighed.ess, jnp.asarray(False), weighed.collapsed, weighed.invalid, jnp.all(lost)
+        )
+        return PointMasses(state.axes, log_mass, x, log_mass_x, error), info
+
+    def posterior(self, model: StateSpaceModel, state: PointMasses) -> GridPosterior:
+        shape = _state_shape(model)
+        log_mass = state.log_mass.value
+        return GridPosterior(parameters(model), state.axes, log_mass, state.x, state.log_mass_x, state.error, shape)
+
+    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
+        params, count = parameters(model), self._state_filter(model).count
+        axes = jax.eval_shape(lambda: make_axes(params, self.grid, self._points(params)))
+        grid = [f"{axis.nodes.shape[0]} points of {name}" for axis, name in zip(axes, params.labels, strict=True)]
+        reach = f"{self.width:g} standard deviations to each side"
+        if self.states is not None:
+            reach = f"from {self.states[0]:g} to {self.states[1]:g}"
+        return {"method": "PointMass", "state": f"{count} nodes, {reach}", "grid": " x ".join(grid) or "one point"}
+
+    def refined(self, model: StateSpaceModel, y: Any, *, inputs: Any = None, rounds: int = 2) -> "PointMass":
+        """The same method with its grid narrowed to where the log-posterior given `y` is within 30 nats of its peak.
+
+        Every round runs over the whole series, so the grid is right for the posterior at its end and later; earlier
+        ones are wider and would be cut. Use it as `epf.fit(model, y, epf.PointMass().refined(model, y))`.
+        """
+        if not is_whole(rounds) or rounds < 1:
+            raise SettingError(f"refined(rounds={rounds!r}): it must be a whole number, 1 or more.")
+        us = check_inputs(inputs, len(y))
+        ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
+        method = self
+        for _ in range(rounds):
+            posterior, _ = run(method, model, ys, us)
+            log_density = np.asarray(eqx.filter_jit(GridPosterior.log_density)(posterior), float)
+            grid = {}
+            for i, (label, axis) in enumerate(zip(posterior.parameters.labels, posterior.axes, strict=True)):
+                profile = log_density.max(axis=tuple(j for j in range(log_density.ndim) if j != i))
+                inside = np.flatnonzero(profile > profile.max() - _DROP)
+                nodes = np.asarray(axis.nodes, float)
+                low, high = nodes[max(inside[0] - 1, 0)], nodes[min(inside[-1] + 1, len(nodes) - 1)]
+                grid[label] = Span(np.asarray(low), np.asarray(high), len(nodes))
+            method = PointMass(self.nodes, grid, self.width, self.states)
+        return method
+
+    def _points(self, params: Parameters) -> int:
+        return self.grid if isinstance(self.grid, int) else _POINTS[params.size]
+
+    def _state_filter(self, model: StateSpaceModel) -> StateFilter:
+        count = self.nodes or (_NODES if _moves_gaussian(model) else _NODES_OF_HEAVY_TAILS)
+        return StateFilter(count, self.width, self.states, _state_shape(model))
+
+
+@eqx.filter_jit
+def run(method: PointMass, model: StateSpaceModel, ys: Array, us: Array | None) -> tuple[GridPosterior, Info]:
+    """The posterior after a whole series, and what every step had to say; compiled sooner than a fit with its history."""
+    key = root_key(0)  # nothing is drawn
+
+    def one(state: PointMasses, at: tuple[Array, Array | None]) -> tuple[PointMasses, Info]:
+        return method.step(key, model, state, *at)
+
+    state, info = jax.lax.scan(one, method.init(key, model), (ys, us))
+    return method.posterior(model, state), info
+
+
+def _batch(nodes: int) -> int:
+    """How many thetas go through at once: tables of nodes x nodes that stay in a CPU's cache, or that fill a GPU."""
+    return max(1, (2**15 if jax.default_backend() == "cpu" else 2**26) // nodes**2)
+
+
+def _state_shape(model: StateSpaceModel) -> tuple[int, ...]:
+    params = parameters(model)
+    shapes: list[tuple[int, ...]] = []
+
+    def trace(theta: Array) -> None:
+        shapes.append(tuple(initial_law(model, params.named(theta)).event_shape))
+
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    return shapes[0]
+
+
+def _moves_gaussian(model: StateSpaceModel) -> bool:
+    """Whether the transition is Gaussian; not known before the first step for a model with inputs."""
+    params, shape = parameters(model), _state_shape(model)
+    found: list[bool] = []
+
+    def trace(theta: Array) -> None:
+        found.append(is_gaussian(transition_law(model, params.named(theta), jnp.zeros(shape), None)))
+
+    with suppress(ModelError):
+        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    return found == [True]
+
+
+def _check_state(shape: tuple[int, ...]) -> None:
+    if int(np.prod(shape)) != 1:
+        raise UnsupportedModelError(
+            f"PointMass needs a state of one dimension, and this one has shape {shape}: use epf.SIR, or epf.Kalman for a "
+            "linear Gaussian model."
+        )
+
+
+def _check_parameters(params: Parameters) -> None:
+    if params.size > 2:
+        raise UnsupportedModelError(
+            f"PointMass needs at most two unknown parameters, and this model has {params.size}: use epf.LiuWest or "
+            "epf.SIR, or epf.fix to make some known."
+        )
+    if params.discrete:
+        raise UnsupportedModelError(
+            f"PointMass needs continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
+            "make it known."
+        )
+    if not all(params.elementwise):
+        label = params.labels[params.elementwise.index(False)]
+        raise UnsupportedModelError(
+            f"PointMass needs parameters that vary one by one, and {label!r} is bound to others: use epf.SIR, or epf.fix to "
+            "make it known."
+        )

@@ -1,0 +1,131 @@
+"""The grid of parameter values: one axis a parameter, equally spaced where the parameter is unconstrained.
+
+There the prior and the posterior vanish smoothly at both ends, and sums over equally spaced nodes converge faster than
+any power of the spacing (Trefethen and Weideman 2014): a spacing of one standard deviation is already right to 1e-8.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from epf.errors import SettingError, kind
+from epf.model._check import is_number, is_whole, plain
+from epf.model._parameters import Parameters
+from epf.numerics._keys import lanes, root_key
+
+_DRAWS = 4096
+# A prior is left out where it is this many nats below its peak: 6.3 standard deviations of a Gaussian.
+_DROP = 20.0
+
+
+class Axis(eqx.Module):
+    """The nodes of one parameter: the integral of f is about `sum_k exp(log_weight_k) f(nodes_k)`."""
+
+    nodes: Float[Array, " points"]
+    log_weight: Float[Array, " points"]
+
+
+class Span(NamedTuple):
+    """The part of an axis to cover, and with how many points (None: as many as the default)."""
+
+    low: np.ndarray
+    high: np.ndarray
+    points: int | None
+
+
+def as_grid(grid: Any) -> Any:
+    """The setting `grid` in the forms used here: a number of points, or by label a Span or an array of nodes.
+
+    Bounds become arrays, which are known when a compiled filter runs: narrowing the grid compiles nothing anew.
+    """
+    if not isinstance(grid, Mapping):
+        return plain(grid)
+    return {label: _as_axis(label, given) for label, given in grid.items()}
+
+
+def _as_axis(label: Any, given: Any) -> Any:
+    what = f"PointMass(grid={{{label!r}: ...}})"
+    if isinstance(given, Span):
+        return given
+    if isinstance(given, tuple):
+        low, high, points = (*given, None)[:3] if len(given) in (2, 3) else (None, None, None)
+        points = plain(points)
+        ordered = is_number(low) and is_number(high) and bool(-np.inf < low < high < np.inf)
+        if not ordered or not (points is None or (is_whole(points) and points >= 3)):
+            raise SettingError(
+                f"{what} is {given!r}: a range is (low, high) or (low, high, points), with low below high and 3 points or "
+                "more."
+            )
+        return Span(np.asarray(low, float), np.asarray(high, float), points)
+    try:
+        nodes = np.asarray(given, float)
+    except (TypeError, ValueError):
+        raise SettingError(f"{what} is {kind(given)}: give a range (low, high) or an array of values.") from None
+    if nodes.ndim != 1 or len(nodes) < 3 or not np.isfinite(nodes).all() or not (np.diff(nodes) > 0.0).all():
+        raise SettingError(f"{what} must be a range (low, high), or 3 or more finite values in increasing order.")
+    return nodes
+
+
+def make_axes(params: Parameters, grid: Any, points: int) -> tuple[Axis, ...]:
+    """The axes of all parameters; `points` where `grid` does not say otherwise."""
+    if params.size == 0:
+        return ()
+    given = grid if isinstance(grid, dict) else {}
+    by_index = {params.index(label): axis for label, axis in given.items()}
+    draws = jax.vmap(lambda key: params.unconstrain(params.sample(key)))(lanes(root_key(0), _DRAWS))
+    # A draw on the edge of its support is at infinity; the median and the middle half do not mind a few of them.
+    low, mean, high = jnp.quantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
+    sd = 0.5 * (high - low)
+    return tuple(_axis(params, i, by_index.get(i), points, mean, sd) for i in range(params.size))
+
+
+def _axis(
+    params: Parameters, index: int, given: Any, points: int, mean: Float[Array, " p"], sd: Float[Array, " p"]
+) -> Axis:
+    if given is not None and not isinstance(given, Span):
+        nodes = jnp.asarray(given, float)
+        gaps = jnp.diff(nodes)
+        return Axis(nodes, jnp.log(0.5 * (jnp.append(gaps, 0.0) + jnp.append(0.0, gaps))))
+
+    def value(z: Float[Array, ""]) -> Float[Array, ""]:
+        return params.constrain(mean.at[index].set(z))[index]
+
+    def log_slope(z: Float[Array, ""]) -> Float[Array, ""]:
+        return jnp.log(jnp.abs(jax.grad(value)(z)))
+
+    def log_prior(z: Float[Array, ""]) -> Float[Array, ""]:
+        return params.log_prior(params.constrain(mean.at[index].set(z))) + log_slope(z)
+
+    tried = mean[index] + sd[index] * jnp.sinh(jnp.linspace(-10.0, 10.0, 4001))
+    found = jax.vmap(log_prior)(tried)
+    found = jnp.where(jnp.isfinite(found), found, -jnp.inf)
+    kept = found > jnp.max(found) - _DROP
+    low, high = jnp.min(jnp.where(kept, tried, jnp.inf)), jnp.max(jnp.where(kept, tried, -jnp.inf))
+    if any(prior.event_shape for prior in params.priors.values()):
+        # A joint prior may be narrower along the axis than its marginal is.
+        low, high = jnp.minimum(low, mean[index] - 6.0 * sd[index]), jnp.maximum(high, mean[index] + 6.0 * sd[index])
+    if given is not None:
+        points = given.points or points
+        to_real = params.to_real(index)
+        ends = (to_real(jnp.asarray(end, float)) for end in (given.low, given.high))
+        # A bound at the edge of the support or outside it is at infinity or NaN: the prior's own bound then stands.
+        low, high = (jnp.where(jnp.isfinite(end), end, own) for end, own in zip(ends, (low, high), strict=True))
+    z = jnp.linspace(low, high, points)
+    ends = jnp.zeros(points).at[jnp.array([0, -1])].set(jnp.log(0.5))
+    return Axis(jax.vmap(value)(z), jax.vmap(log_slope)(z) + jnp.log(z[1] - z[0]) + ends)
+
+
+def product(axes: tuple[Axis, ...]) -> tuple[Float[Array, "thetas p"], Float[Array, " thetas"]]:
+    """Every combination of the axes' nodes, the last axis moving fastest, and the log-weights of the product rule."""
+    if not axes:  # nothing unknown: one theta, of length 0
+        return jnp.zeros((1, 0)), jnp.zeros(1)
+    columns = jnp.meshgrid(*(axis.nodes for axis in axes), indexing="ij")
+    log_weight = jnp.zeros(())
+    for axis in axes:
+        log_weight = log_weight[..., None] + axis.log_weight
+    return jnp.stack([jnp.ravel(column) for column in columns], axis=-1), jnp.ravel(log_weight)

@@ -1,0 +1,103 @@
+"""How parameters enter a function: not at all, linearly, as a polynomial, by themselves or together.
+
+The function is seen as a sum of terms, each with one degree for every parameter: that of the polynomial which the term
+is in it, infinite where it is none. x theta_0 + theta_1^2 sin(theta_2) has the terms (1, 0, 0) and (0, 2, inf). They are
+read from the trace: sums collect terms, products add their degrees, and any other operation puts all the parameters that
+reach it into one term of infinite degree; so do loops. It follows which parameters need an expansion at all, and which
+need one together: the locality that the paper would exploit (section 3).
+
+It errs on one side only. Cancellation is not seen, so the function may be simpler than is said, never less simple.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product as all_of
+from math import inf, prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from epf.errors import SettingError
+from epf.polynomial._indices import LIMIT, Exponent, Indices, total_degree
+from epf.polynomial._terms import Term, evaluate, every
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The terms of which a function is a sum, each with its degree in every parameter."""
+
+    terms: tuple[Term, ...]
+
+    @cached_property
+    def degrees(self) -> tuple[int | None, ...]:
+        """Each parameter's degree: 0 if it does not enter, 1 if the function is affine in it, None if no polynomial."""
+        highest = (max(column) for column in zip(*self.terms, strict=True))
+        return tuple(None if degree == inf else int(degree) for degree in highest)
+
+    @property
+    def absent(self) -> tuple[int, ...]:
+        """The parameters that the function does not depend on."""
+        return tuple(i for i, degree in enumerate(self.degrees) if degree == 0)
+
+    @property
+    def linear(self) -> tuple[int, ...]:
+        """The parameters in which the function is affine while the others are held."""
+        return tuple(i for i, degree in enumerate(self.degrees) if degree == 1)
+
+    @property
+    def polynomial(self) -> tuple[int, ...]:
+        """The parameters in which the function is a polynomial, of degree 1 or more, while the others are held."""
+        return tuple(i for i, degree in enumerate(self.degrees) if degree)
+
+    def is_affine_in(self, parameters: tuple[int, ...]) -> bool:
+        """Whether the function is affine in these parameters together: no term has a product of two of them."""
+        return all(sum(term[i] for i in parameters) <= 1 for term in self.terms)
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The function is a sum of one function of each group's parameters; those that do not enter are in none."""
+        groups: list[set[int]] = []
+        for term in self.terms:
+            group = {i for i, degree in enumerate(term) if degree > 0}
+            touched = [other for other in groups if other & group]
+            groups = [other for other in groups if not other & group]
+            groups += [group.union(*touched)] if group else []
+        return tuple(sorted(tuple(sorted(group)) for group in groups))
+
+    @property
+    def together(self) -> int:
+        """The most parameters that are expanded together: those in which one term is no polynomial."""
+        return max(sum(degree == inf for degree in term) for term in self.terms)
+
+    def indices(self, order: int, limit: int = LIMIT) -> Indices:
+        """The powers to expand the function in, and no others.
+
+        In each term, all powers of the parameters in which it is a polynomial, so that nothing is lost there; of the
+        others together up to total degree `order`.
+        """
+        found: set[Exponent] = set()
+        for term in self.terms:
+            expanded = [i for i, degree in enumerate(term) if degree == inf]
+            room = limit // prod(int(degree) + 1 for degree in term if degree < inf)
+            mixed = total_degree(len(expanded), order, room).exponents if expanded else ((),)
+            for powers in mixed:
+                of = dict(zip(expanded, powers, strict=True))
+                found |= set(all_of(*([of[i]] if i in of else range(int(d) + 1) for i, d in enumerate(term))))
+        if len(found) > limit:
+            raise SettingError(
+                f"order {order} needs {len(found)} terms, more than the limit of {limit}: lower the order."
+            )
+        return Indices(tuple(found))
+
+
+def structure(function: Callable[[Float[Array, " parameters"]], Any], parameters: int) -> Structure:
+    """How each of the entries of theta enters `function(theta)`, which may return an array or a tree of arrays."""
+    program = jax.make_jaxpr(function)(jnp.zeros(parameters))
+    theta = np.empty(parameters, object)
+    theta[:] = [frozenset({tuple(float(i == j) for j in range(parameters))}) for i in range(parameters)]
+    outputs = evaluate(program.jaxpr, program.consts, [theta], parameters)
+    return Structure(tuple(sorted(every(outputs, parameters))))

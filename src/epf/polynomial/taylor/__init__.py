@@ -1,0 +1,1 @@
+"""Taylor series of traced functions, propagated operation by operation."""

@@ -1,0 +1,72 @@
+"""Where a function of theta is written as a polynomial when tails may be long: a box seen through a hyperbolic sine.
+
+        z = centre + width sinh(s),    s between two ends, which stand at -1 and 1 of the cube
+
+Near the centre this is a plain box; far from it steps grow in proportion to the distance. A log-density that falls like a
+power of the distance, as a Cauchy shock leaves it, is nearly straight in s, and a Gaussian's is an entire function: with
+the width at about two standard deviations both have a good polynomial of moderate degree, however far out the box ends.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from epf.posterior._box_posterior import Chart
+from epf.posterior._chart import Coordinates
+
+
+class Place(eqx.Module):
+    """A box from `low` to `high`, its points crowded about `centre` within `width`; all in coordinates z."""
+
+    centre: Float[Array, " p"]
+    width: Float[Array, " p"]
+    low: Float[Array, " p"]
+    high: Float[Array, " p"]
+
+    @classmethod
+    def of_prior(cls, coordinates: Coordinates) -> "Place":
+        """The box where the prior is not negligible, nearly plain."""
+        low, high = coordinates.prior_box()
+        return cls(0.5 * (low + high), 0.5 * (high - low), low, high)
+
+    @property
+    def ends(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        """The ends in s."""
+        return jnp.arcsinh((self.low - self.centre) / self.width), jnp.arcsinh((self.high - self.centre) / self.width)
+
+    def s(self, cube: Float[Array, "*many p"]) -> Float[Array, "*many p"]:
+        first, last = self.ends
+        return 0.5 * (first + last) + 0.5 * (last - first) * cube
+
+    def point(self, cube: Float[Array, "*many p"]) -> Float[Array, "*many p"]:
+        """z of points of the cube, never outside of the box whatever rounding does."""
+        return jnp.clip(self.centre + self.width * jnp.sinh(self.s(cube)), self.low, self.high)
+
+    def cube(self, z: Float[Array, "*many p"]) -> Float[Array, "*many p"]:
+        """The point of the cube at z, or the nearest: undoes `point`."""
+        first, last = self.ends
+        s = jnp.arcsinh((z - self.centre) / self.width)
+        return jnp.clip((2.0 * s - first - last) / (last - first), -1.0, 1.0)
+
+
+class Frame(Chart):
+    """A place and what its coordinates mean: parameters and their prior at points of the cube."""
+
+    coordinates: Coordinates
+    place: Place
+
+    def theta(self, cube: Float[Array, "many p"]) -> Float[Array, "many p"]:
+        """The parameters at points of the cube."""
+        return jax.vmap(self.coordinates.theta)(self.place.point(cube))
+
+    def log_prior(self, cube: Float[Array, "many p"]) -> Float[Array, " many"]:
+        """The prior's log-density in z."""
+        return jax.vmap(self.coordinates.log_prior)(self.place.point(cube))
+
+    def log_stretch(self, cube: Float[Array, "many p"]) -> Float[Array, " many"]:
+        """log |dz / du| of points u of the cube: what makes a density in z one on the cube."""
+        place = self.place
+        first, last = place.ends
+        stretch = jnp.log(jnp.cosh(place.s(cube))) + jnp.log(0.5 * place.width * (last - first))
+        return jnp.sum(stretch, axis=-1)

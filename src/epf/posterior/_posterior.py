@@ -1,0 +1,210 @@
+"""Posterior: what a filter knows of theta and x at one time.
+
+Filters hold it in different forms (weighted particles, a Gaussian, a mixture of Gibbs densities); each form says how its
+moments, quantiles, densities and draws are computed, and this file gives them the names that users type.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.errors import SettingError
+from epf.model._check import check_seed, is_number, is_whole
+from epf.model._parameters import Parameters, as_floats
+from epf.numerics._keys import root_key
+from epf.numerics._weighted import mean_and_sd, quantiles
+
+
+class Posterior(eqx.Module):
+    """The posterior of the parameters and the state, given the observations so far."""
+
+    parameters: eqx.AbstractVar[Parameters]
+
+    @abstractmethod
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        """Mean and standard deviation of the flat parameter vector."""
+
+    @abstractmethod
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        """Marginal quantiles of the flat parameter vector."""
+
+    @abstractmethod
+    def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
+        """The marginal density of one element of the flat vector."""
+
+    @abstractmethod
+    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
+        """Draws of the flat parameter vector, equally weighted."""
+
+    @abstractmethod
+    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
+        """Mean and standard deviation of the state."""
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether `pairs` draws theta and the state together, as they depend on each other."""
+        return False
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        """Draws of theta and of the state; here, where only moments of the state are known, apart and Gaussian."""
+        k_theta, k_x = jax.random.split(key)
+        mean, sd = self.state_moments()
+        return self.draws(k_theta, count), mean + sd * jax.random.normal(k_x, (count, *mean.shape))
+
+    @property
+    def mean(self) -> dict[str, Any]:
+        """Posterior means by name."""
+        return self._by_name(_moments(self)[0])
+
+    @property
+    def sd(self) -> dict[str, Any]:
+        """Posterior standard deviations by name."""
+        return self._by_name(_moments(self)[1])
+
+    def quantile(self, level: float) -> dict[str, Any]:
+        """Marginal posterior quantiles by name: `quantile(0.95)["theta"]`."""
+        if not is_number(level) or not 0.0 <= level <= 1.0:
+            raise SettingError(f"quantile({level!r}): the level must be one number between 0 and 1.")
+        return self._by_name(_quantiles(self, jnp.asarray([level], float))[0])
+
+    def density(self, name: str, grid: Any) -> np.ndarray:
+        """The marginal posterior density of one parameter at the points of `grid`."""
+        index = self.parameters.index(name)
+        try:
+            points = np.atleast_1d(as_floats(grid))
+        except (TypeError, ValueError):
+            points = np.full(1, np.nan)
+        if points.ndim > 1 or not np.isfinite(points).all():
+            raise SettingError(f"density({name!r}, {str(grid)[:40]!r}): the grid must be a list of finite numbers.")
+        return np.asarray(_marginal_density(self, index, jnp.asarray(points)))
+
+    def sample(self, count: int, seed: int = 0) -> dict[str, np.ndarray]:
+        """`count` equally weighted draws by name, each of shape (count, *shape)."""
+        if not is_whole(count) or count < 1:
+            raise SettingError(f"sample({count!r}): ask for a whole number of draws, 1 or more.")
+        draws = np.asarray(_draws(self, root_key(check_seed(seed)), int(count)))
+        return self.parameters.as_dict(draws, (count,))
+
+    @property
+    def state_mean(self) -> Any:
+        return _plain(_state_moments(self)[0])
+
+    @property
+    def state_sd(self) -> Any:
+        return _plain(_state_moments(self)[1])
+
+    def _by_name(self, vector: Array) -> dict[str, Any]:
+        return {name: _plain(value) for name, value in self.parameters.as_dict(np.asarray(vector)).items()}
+
+
+class ParticlePosterior(Posterior):
+    """Weighted particles: theta (p, particles), x (*state, particles), normalised weights (particles,)."""
+
+    parameters: Parameters
+    theta: Float[Array, "p particles"]
+    x: Float[Array, "*state particles"]
+    weights: Float[Array, " particles"]
+
+    @property
+    def in_pairs(self) -> bool:
+        return True
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        if not self.in_pairs:
+            return super().pairs(key, count)
+        return chosen_pairs(key, self.theta, self.x, self.weights, count)
+
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        return mean_and_sd(self.theta, self.weights)
+
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        return quantiles(self.theta, self.weights, levels)
+
+    def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
+        """A kernel estimate (Silverman's rule), made where the parameter is unconstrained if it can be."""
+        to_real = self.parameters.to_real(index)
+        values, points = jax.vmap(to_real)(self.theta[index]), jax.vmap(to_real)(grid)
+        weights = jnp.where(jnp.isfinite(values), self.weights, 0.0)  # a draw on the edge of the support is at infinity
+        slope = jnp.abs(jax.vmap(jax.grad(to_real))(grid))
+        size = 1.0 / jnp.sum(weights**2)
+        _, sd = mean_and_sd(values, weights)
+        middle = quantiles(values[None], weights, jnp.array([0.25, 0.75]))[:, 0]
+        spread = jnp.minimum(sd, (middle[1] - middle[0]) / 1.34)
+        width = 0.9 * jnp.where(spread > 0.0, spread, jnp.maximum(sd, 1e-12)) * size**-0.2
+        z = (points[:, None] - values[None, :]) / width
+        density = jnp.exp(-0.5 * z**2) @ weights / (width * jnp.sqrt(2.0 * jnp.pi))
+        return jnp.nan_to_num(density * slope)  # outside the support it is zero
+
+    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
+        chosen = jax.random.choice(key, self.weights.shape[0], (count,), p=self.weights)
+        return self.theta[:, chosen].T
+
+    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
+        return mean_and_sd(self.x, self.weights)
+
+
+class PointPosterior(Posterior):
+    """A point estimate: sd is 0, every quantile and every draw is the estimate; the state has particles and a spread."""
+
+    parameters: Parameters
+    estimate: Float[Array, " p"]
+    x: Float[Array, "*state particles"]
+    weights: Float[Array, " particles"]
+
+    @property
+    def theta(self) -> Float[Array, "p particles"]:
+        return jnp.broadcast_to(self.estimate[:, None], (self.estimate.shape[0], self.weights.shape[0]))
+
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        return self.estimate, jnp.zeros_like(self.estimate)
+
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        return jnp.broadcast_to(self.estimate, (levels.shape[0], self.estimate.shape[0]))
+
+    def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
+        """All mass at one point: infinite there, zero elsewhere."""
+        return jnp.where(grid == self.estimate[index], jnp.inf, 0.0)
+
+    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
+        return jnp.broadcast_to(self.estimate, (count, self.estimate.shape[0]))
+
+    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
+        return mean_and_sd(self.x, self.weights)
+
+    @property
+    def in_pairs(self) -> bool:
+        return True
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        return chosen_pairs(key, self.theta, self.x, self.weights, count)
+
+
+def chosen_pairs(
+    key: PRNGKeyArray,
+    theta: Float[Array, "p particles"],
+    x: Float[Array, "*state particles"],
+    weights: Float[Array, " particles"],
+    count: int,
+) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+    """Particles by their weights, each with its theta and its state."""
+    chosen = jax.random.choice(key, weights.shape[0], (count,), p=weights)
+    return theta[:, chosen].T, jnp.moveaxis(x[..., chosen], -1, 0)
+
+
+# A filter calls the methods inside its compiled step; what a user asks for is compiled here.
+_moments = eqx.filter_jit(lambda posterior: posterior.moments())
+_quantiles = eqx.filter_jit(lambda posterior, levels: posterior.quantiles(levels))
+_marginal_density = eqx.filter_jit(lambda posterior, index, grid: posterior.marginal_density(index, grid))
+_draws = eqx.filter_jit(lambda posterior, key, count: posterior.draws(key, count))
+_state_moments = eqx.filter_jit(lambda posterior: posterior.state_moments())
+
+
+def _plain(value: Any) -> Any:
+    """A number as a Python float, anything larger as a numpy array."""
+    array = np.asarray(value)
+    return float(array) if array.ndim == 0 else array

@@ -1,0 +1,219 @@
+"""Independent draws of one or two parameters: the distribution function on a grid, inverted.
+
+For one parameter the density is taken on a grid that all particles share, integrated cell by cell (`quadrature.py`), and
+a uniform is looked up: the cell by counting, the place in it by inverting a cubic. For two, the tensor grid gives the
+marginal of u_1, and the density along the line through the drawn u_1 gives u_2.
+
+A peak narrower than the grid is looked at again on a finer one: as long as what lies within 17 nats of the maximum
+covers less than two thirds of the cells, the grid is laid anew over that part, at most three times: enough for a standard
+deviation of 3e-5 of the cube's half width. Those points are the particle's own, which makes a look several times as dear
+as the first (for two parameters there are points squared of them). It is taken in a `while_loop`, so under `vmap` all
+particles pay for it if one of them needs it, and none if none does.
+
+What it cannot see: support or peaks between the points of the first grid; two peaks that are far apart and both narrower
+than a grid over the two; a ridge of two parameters narrower than about 1.3 spacings (a correlation above 0.97, if the
+peak fills the grid). More points help.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from epf.errors import SettingError
+from epf.model._check import is_whole, plain
+from epf.posterior._quadrature import STENCIL, cell_masses, running_sum, weights
+from epf.posterior._quadrature import cumulative as cumulative
+from epf.posterior._quadrature import grid as grid
+from epf.posterior.samplers._base import LogDensity, Sampler, value_at, values_at
+
+_NATS = 17.0  # what lies lower, e^-17 of the maximum, is less than the last bit of a uniform
+_ENOUGH = 20.0  # cells, or two thirds of them if there are few: then a Gaussian's sd is 1.6 spacings or more
+_ZOOMS = 3
+_NEWTON_STEPS = 5
+
+
+class InverseCDF(Sampler):
+    """An independent draw of one or two parameters from a grid of `points` in each direction."""
+
+    points: int = eqx.field(default=33, converter=plain)
+
+    def __check_init__(self) -> None:
+        if not is_whole(self.points) or self.points < 2 * STENCIL:
+            raise SettingError(
+                f"InverseCDF(points={self.points!r}): it must be a whole number, {2 * STENCIL} or more; 33 is usual."
+            )
+
+    def draw(self, key: PRNGKeyArray, log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:
+        return self.at(jax.random.uniform(key, u.shape, u.dtype), log_density, u)
+
+    def describe(self) -> str:
+        return f"inverse CDF, {self.points} points"
+
+    def at(self, fractions: Float[Array, " p"], log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:
+        """Where the distribution functions of u_1 and of u_2 given u_1 have these values; u if the density is zero.
+
+        A grid does not see where in a cell the support ends. A draw beyond the end is refused and u stays: a Metropolis
+        step whose proposal is the density but for that, so it keeps the density invariant.
+        """
+        p = u.shape[0]
+        if p not in (1, 2):
+            raise SettingError(
+                f"InverseCDF draws one or two parameters, and there are {p}: use epf.samplers.Slice(), which draws any number."
+            )
+        low, high = jnp.full(p, -1.0, u.dtype), jnp.full(p, 1.0, u.dtype)
+        before: tuple[Array, ...] = ()
+        if p == 2:
+            low, high, values = _closer(lambda low, high: self._plane(log_density, low, high), low, high)
+            before = (low[0] + (high[0] - low[0]) * _first_of_two(_density(values), fractions[0]),)
+        low, high, values = _closer(lambda low, high: self._line(log_density, before, low, high), low[-1:], high[-1:])
+        last = low[0] + (high[0] - low[0]) * inverse(_density(values), fractions[-1])
+        moved = jnp.clip(jnp.stack([*before, last]), -1.0, 1.0)
+        return jnp.where(jnp.isfinite(value_at(log_density, moved)), moved, u)
+
+    def _line(
+        self, log_density: LogDensity, before: tuple[Array, ...], low: Float[Array, "1"], high: Float[Array, "1"]
+    ) -> Float[Array, " points"]:
+        """The log-density from low to high in the last parameter, the ones before it being given."""
+        last = self._between(low[0], high[0])
+        return values_at(log_density, jnp.stack([*(jnp.full_like(last, x) for x in before), last], axis=1))
+
+    def _plane(
+        self, log_density: LogDensity, low: Float[Array, "2"], high: Float[Array, "2"]
+    ) -> Float[Array, "points points"]:
+        """The log-density on the rectangle, a row at a time: all points of all particles at once need much memory."""
+        return jax.lax.map(
+            lambda u_1: self._line(log_density, (u_1,), low[1:], high[1:]), self._between(low[0], high[0])
+        )
+
+    def _between(self, low: Float[Array, ""], high: Float[Array, ""]) -> Float[Array, " points"]:
+        halfway = 0.5 * (low + high) + 0.5 * (high - low) * jnp.asarray(grid(self.points), low.dtype)
+        return jnp.clip(halfway, -1.0, 1.0)
+
+
+def inverse(density: Float[Array, " points *many"], fraction: Float[Array, "*many"]) -> Float[Array, "*many"]:
+    """Where the distribution function of a density, given on a uniform grid of [0, 1], has the value `fraction`.
+
+    The mass of a cell is the rule's, kept within factors of the trapezoid's: where the density jumps to zero the rule
+    swings, and a cell with no density at its ends must have no mass. Inside a cell the distribution function is
+    the cubic with its values and slopes at both ends. Many densities may be given at once, side by side.
+    """
+    left, right = density[:-1], density[1:]
+    trapezoid = 0.5 * (left + right)
+    mass = jnp.clip(cell_masses(density), 0.25 * trapezoid, 2.0 * trapezoid)
+    below = running_sum(mass)
+    # Less than the whole, so that one cell is found and it has mass; a zero skips the cells without any.
+    target = jnp.minimum(fraction, 1.0 - jnp.finfo(density.dtype).eps) * below[-1]
+    cell = jnp.sum(below <= target, axis=0)
+
+    def pick(row: Float[Array, " cells *many"]) -> Float[Array, "*many"]:
+        return jnp.take_along_axis(row, cell[None], axis=0, mode="clip")[0]
+
+    own = pick(mass)
+    whole = jnp.maximum(own, jnp.finfo(density.dtype).tiny)
+    share = jnp.clip((target - (pick(below) - own)) / whole, 0.0, 1.0)
+    place = _inverse_cubic(share, pick(left) / whole, pick(right) / whole)
+    return jnp.clip((cell + place) / left.shape[0], 0.0, 1.0)
+
+
+def inverse_side_by_side(
+    values: Float[Array, "*points particles"],
+    fractions: Float[Array, "p particles"],
+    second: Callable[[Float[Array, " particles"]], Float[Array, "points particles"]],
+) -> Float[Array, "p particles"]:
+    """Where many log-densities on one grid of [0, 1]^p have these fractions, as `InverseCDF.at` has one.
+
+    `second` has the log-densities of the second parameter on the grid, where the first is as given.
+    """
+
+    def density(values: Float[Array, "*points particles"]) -> Float[Array, "*points particles"]:
+        values = jnp.where(values < jnp.inf, values, -jnp.inf)  # a comparison with NaN is false
+        return jnp.exp(values - jnp.max(values, axis=range(values.ndim - 1)))
+
+    if values.ndim == 2:
+        return inverse(density(values), fractions[0])[None]
+    first = _first_of_two(density(values), fractions[0])
+    return jnp.stack([first, inverse(density(second(first)), fractions[1])])
+
+
+def _first_of_two(
+    density: Float[Array, "points points *many"], fraction: Float[Array, "*many"]
+) -> Float[Array, "*many"]:
+    """Where the distribution function of the first of two parameters has the value `fraction`."""
+    rule = weights(density.shape[1]).astype(density.dtype)
+    return inverse(jnp.tensordot(rule, jnp.moveaxis(density, 1, 0), axes=1, precision="highest"), fraction)
+
+
+def resolved(values: Float[Array, "*points particles"]) -> Bool[Array, " particles"]:
+    """Which of many log-densities of one or two parameters the grid sees well enough to draw from."""
+    axes, values = tuple(range(values.ndim - 1)), jnp.where(values < jnp.inf, values, -jnp.inf)
+    likely = values > jnp.max(values, axis=axes) - _NATS
+    seen = [jnp.sum(jnp.any(likely, axis=tuple(j for j in axes if j != i)), axis=0) for i in axes]
+    return jnp.all(jnp.stack(seen) >= min(_ENOUGH, 2.0 * (values.shape[0] - 1) / 3.0), axis=0)
+
+
+def _inverse_cubic(
+    share: Float[Array, "*many"], slope_0: Float[Array, "*many"], slope_1: Float[Array, "*many"]
+) -> Float[Array, "*many"]:
+    """x in [0, 1] at which the cubic from 0 to 1 with these end slopes is `share`: Newton's steps inside a bracket.
+
+    Slopes up to 3 make it monotone (Fritsch and Carlson 1980); larger ones, of a cell that is not resolved, are cut.
+    """
+    a, b = jnp.minimum(slope_0, 3.0), jnp.minimum(slope_1, 3.0)
+    # Start where a density linear in the cell would have it.
+    root = jnp.sqrt(jnp.maximum(a**2 + (b**2 - a**2) * share, 0.0))
+    x = jnp.clip((a + b) * share / jnp.maximum(a + root, 1e-6), 0.0, 1.0)
+    low, high = jnp.zeros_like(x), jnp.ones_like(x)
+    for _ in range(_NEWTON_STEPS):
+        excess = x * ((1.0 - x) * (a * (1.0 - x) - b * x) + x * (3.0 - 2.0 * x)) - share
+        slope = a + x * (2.0 * (3.0 - 2.0 * a - b) + x * 3.0 * (a + b - 2.0))
+        low, high = jnp.where(excess < 0.0, x, low), jnp.where(excess < 0.0, high, x)
+        newton = x - excess / slope
+        # At the root rounding may put a step just outside the bracket, whose other end can still be far away.
+        near = (newton >= low - 1e-4) & (newton <= high + 1e-4)
+        x = jnp.clip(jnp.where(near, newton, 0.5 * (low + high)), 0.0, 1.0)
+    return x
+
+
+def _density(values: Float[Array, "*grid"]) -> Float[Array, "*grid"]:
+    """The density over its maximum; zero everywhere if it is that."""
+    top = jnp.max(values)
+    return jnp.exp(values - jnp.where(jnp.isfinite(top), top, 0.0))
+
+
+def _closer(
+    look: Callable[[Array, Array], Array], low: Float[Array, " axes"], high: Float[Array, " axes"]
+) -> tuple[Float[Array, " axes"], Float[Array, " axes"], Float[Array, "*grid"]]:
+    """The part of [low, high] in which the mass lies, and the log-density on a grid of it."""
+
+    def unresolved(state: Any) -> Array:
+        looks, _, _, values = state
+        first, last = _span(values)
+        narrow = jnp.any(last - first < min(_ENOUGH, 2.0 * (values.shape[0] - 1) / 3.0))
+        return (looks < _ZOOMS) & narrow & jnp.isfinite(jnp.max(values))
+
+    def again(state: Any) -> Any:
+        looks, low, high, values = state
+        first, last = _span(values)
+        cell = (high - low) / (values.shape[0] - 1)
+        low, high = low + first * cell, low + last * cell
+        return looks + 1, low, high, look(low, high)
+
+    _, low, high, values = jax.lax.while_loop(unresolved, again, (0, low, high, look(low, high)))
+    return low, high, values
+
+
+def _span(values: Float[Array, "*grid"]) -> tuple[Int[Array, " axes"], Int[Array, " axes"]]:
+    """For each axis the first and the last point with something within reach of the maximum, and one more."""
+    likely = values > jnp.max(values) - _NATS
+    end = values.shape[0] - 1
+    firsts, lasts = [], []
+    for axis in range(values.ndim):
+        others = tuple(other for other in range(values.ndim) if other != axis)
+        index, there = jnp.arange(end + 1), jnp.any(likely, axis=others)
+        firsts.append(jnp.min(jnp.where(there, index, end)))
+        lasts.append(jnp.max(jnp.where(there, index, 0)))
+    return jnp.maximum(jnp.stack(firsts) - 1, 0), jnp.minimum(jnp.stack(lasts) + 1, end)

@@ -1,0 +1,302 @@
+"""Pictures of a result, with matplotlib."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from epf.errors import SettingError
+from epf.results._approximation_error import DOUBT, doubt
+from epf.results._tables import flat
+from epf.results._verdict import judge
+
+BLUE, GREY, ORANGE = "#0072B2", "#555555", "#D55E00"  # Okabe and Ito's palette, safe for the colour-blind
+
+
+def plot_history(result: Any, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
+    """One panel a parameter: posterior mean and central 90% band over time, truth dashed."""
+    import matplotlib.pyplot as plt
+
+    labels = result.parameters.labels
+    if not labels:
+        raise SettingError("There is no unknown parameter to plot: the model's prior is empty.")
+    if ax is None:
+        figure, axes = plt.subplots(len(labels), 1, sharex=True, squeeze=False, figsize=(7, 1 + 2.2 * len(labels)))
+        axes = axes[:, 0]
+        figure.set_layout_engine("constrained")
+    else:
+        axes = np.atleast_1d(ax)
+        if axes.shape != (len(labels),):
+            raise SettingError(
+                f"plot(ax=...) has shape {axes.shape}, but there are {len(labels)} parameters: give one each."
+            )
+    true = {} if truth is None else dict(zip(labels, np.asarray(result.parameters.vector(truth)), strict=True))
+    for panel, label in zip(axes, labels, strict=True):
+        draw_parameter(panel, result, label, BLUE)
+        if label in true:
+            panel.axhline(true[label], color=GREY, linestyle="--", linewidth=1, label="truth")
+        panel.set_ylabel(label)
+        panel.legend(loc="best", frameon=False, fontsize="small")
+    axes[-1].set_xlabel("time step")
+    return axes
+
+
+def plot_chains(result: Any, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
+    """One panel a parameter: the draws of every chain one after the other, truth dashed."""
+    labels = result.parameters.labels
+    axes = _panels(len(labels), ax, "plot")
+    true = {} if truth is None else dict(zip(labels, np.asarray(result.parameters.vector(truth)), strict=True))
+    draws = np.concatenate([values.reshape(*values.shape[:2], -1) for values in result.draws.values()], axis=2)
+    for i, (panel, label) in enumerate(zip(axes, labels, strict=True)):
+        for chain in draws[:, :, i]:
+            panel.plot(np.arange(1, len(chain) + 1), chain, linewidth=0.5, alpha=0.7)
+        if label in true:
+            panel.axhline(true[label], color=GREY, linestyle="--", linewidth=1, label="truth")
+            panel.legend(loc="best", frameon=False, fontsize="small")
+        panel.set_ylabel(label)
+    axes[-1].set_xlabel("draw")
+    return axes
+
+
+def plot_comparison(comparison: Any, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
+    """One panel a parameter: every method's mean and band over time; an answer without a history as a bar at the end."""
+    if not comparison.results:
+        raise SettingError("There is nothing to plot: no method could serve the model.")
+    params = next(iter(comparison.results.values())).parameters
+    axes = _panels(len(params.labels), ax, "plot")
+    true = {} if truth is None else dict(zip(params.labels, np.asarray(params.vector(truth)), strict=True))
+    table, t, exact = comparison.table, comparison.t, comparison.exact
+    colours = dict(zip(comparison.results, _colours(len(comparison.results)), strict=True))
+    for i, (panel, label) in enumerate(zip(axes, params.labels, strict=True)):
+        place = t
+        if exact is not None:
+            place += 0.02 * t
+            numbers = (exact.numbers.mean[i], exact.numbers.low[i], exact.numbers.high[i])
+            _draw_bar(panel, place, *numbers, "black", f"exact ({exact.method})")
+        for name, result in comparison.results.items():
+            if hasattr(result, "levels"):
+                draw_parameter(panel, result, label, colours[name], name)
+            else:
+                row, place = table.loc[(name, label)], place + 0.02 * t
+                _draw_bar(panel, place, row["mean"], row["5%"], row["95%"], colours[name], name)
+        if label in true:
+            panel.axhline(true[label], color=GREY, linestyle="--", linewidth=1, label="truth")
+        panel.set_ylabel(label)
+        handles = dict(zip(*panel.get_legend_handles_labels()[::-1], strict=True))
+        shown = {name: handle for name, handle in handles.items() if not name.endswith("interval")}
+        panel.legend(shown.values(), shown.keys(), loc="best", frameon=False, fontsize="small")
+    axes[-1].set_xlabel("time step; bands and bars hold 90%")
+    return axes
+
+
+def _draw_bar(panel: Any, at: float, mean: float, low: float, high: float, colour: str, name: str) -> None:
+    panel.errorbar(
+        [at], [mean], [[mean - low], [high - mean]], color=colour, fmt="o", markersize=3, capsize=3, label=name
+    )
+
+
+def _colours(count: int) -> list[Any]:
+    """Okabe and Ito's palette, again from its start for more than it has."""
+    palette = [BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", GREY]
+    return [palette[i % len(palette)] for i in range(count)]
+
+
+def draw_parameter(panel: Any, result: Any, label: str, colour: str, name: str = "posterior mean") -> None:
+    """One parameter's mean and widest recorded band, on the given axes."""
+    history = result.history
+    time = history["time"].values
+    quantile = history["quantile"].sel(parameter=label)
+    low, high = float(history["level"].min()), float(history["level"].max())
+    panel.fill_between(time, quantile.sel(level=low), quantile.sel(level=high), color=colour, alpha=0.2, linewidth=0,
+                       label=f"{high - low:.0%} interval")  # fmt: skip
+    panel.plot(time, history["mean"].sel(parameter=label), color=colour, linewidth=1.2, label=name)
+
+
+def plot_density(result: Any, names: Any = None, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
+    """The marginal posterior density of each parameter, its prior as a thin line, the truth dashed."""
+    labels = _chosen(result, names)
+    axes = _panels(len(labels), ax, "plot_density", wide=True)
+    true = (
+        {}
+        if truth is None
+        else dict(zip(result.parameters.labels, np.asarray(result.parameters.vector(truth)), strict=True))
+    )
+    for panel, label in zip(axes, labels, strict=True):
+        grid, density, prior = density_curves(result, label)
+        panel.fill_between(grid, density, color=BLUE, alpha=0.2, linewidth=0)
+        panel.plot(grid, density, color=BLUE, linewidth=1.2, label="posterior")
+        if prior is not None:
+            panel.plot(grid, prior, color=GREY, linewidth=0.8, label="prior")
+        if label in true:
+            panel.axvline(true[label], color=GREY, linestyle="--", linewidth=1, label="truth")
+        panel.set_xlabel(label)
+        panel.set_ylim(bottom=0.0)
+        panel.set_yticks([])
+        panel.legend(frameon=False, fontsize="small")
+    return axes
+
+
+def density_curves(result: Any, label: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """A grid about the posterior, the density on it, and the prior's where it is that of one number."""
+    index = result.parameters.index(label)
+    low, high = (float(flat(result.quantile(level))[index]) for level in (0.001, 0.999))
+    spread = 0.15 * (high - low) or 0.1 * abs(high) or 0.1
+    grid = np.linspace(low - spread, high + spread, 301)
+    name = label.split("[")[0]
+    law = result.parameters.priors[name]
+    grid = grid[np.asarray(law.support(jnp.asarray(grid)))] if law.event_shape == () else grid
+    prior = None
+    if law.event_shape == () and result.model is not None:
+        prior = np.exp(np.asarray(law.log_prob(jnp.asarray(grid))))
+    return grid, result.density(label, grid), prior
+
+
+def plot_pair(result: Any, names: Any = None, draws: int = 1000, seed: int = 0, axes: Any = None) -> Any:
+    """Every pair of parameters against each other, as draws from the posterior; densities on the diagonal."""
+    import matplotlib.pyplot as plt
+
+    labels = _chosen(result, names)
+    count = len(labels)
+    if axes is None:
+        figure, axes = plt.subplots(
+            count, count, sharex="col", squeeze=False, figsize=(2.2 * count + 1, 2.2 * count + 1)
+        )
+        figure.set_layout_engine("constrained")
+    axes = np.atleast_2d(axes)
+    if axes.shape != (count, count):
+        raise SettingError(
+            f"plot_pair(axes=...) has shape {axes.shape}, but there are {count} parameters: give a square."
+        )
+    sample = result.sample(draws, seed)
+    flat = np.concatenate([np.reshape(values, (draws, -1)) for values in sample.values()], axis=1)
+    places = [result.parameters.index(label) for label in labels]
+    for i, row in enumerate(places):
+        for j, column in enumerate(places):
+            panel = axes[i, j]
+            if j > i:
+                panel.set_axis_off()
+            elif i == j:
+                grid, density, _ = density_curves(result, labels[i])
+                panel.plot(grid, density, color=BLUE, linewidth=1.2)
+                panel.set_yticks([])
+            else:
+                panel.scatter(flat[:, column], flat[:, row], s=3, color=BLUE, alpha=0.3, linewidths=0)
+            if i == count - 1:
+                panel.set_xlabel(labels[j])
+            if j == 0 and i > 0:
+                panel.set_ylabel(labels[i])
+    return axes
+
+
+def plot_states(result: Any, y: Any = None, truth: Any = None, ax: Any = None) -> Any:
+    """Each component of the state over time with its band of two sds; observations as dots, the true states dashed.
+
+    The observations are drawn where there are as many of them as components of the state.
+    """
+    time = result.history["time"].values
+    mean, sd = (np.asarray(part).reshape(len(time), -1) for part in (result.record.state_mean, result.record.state_sd))
+    axes = _panels(mean.shape[1], ax, "plot_states")
+    seen = None if y is None else np.asarray(y, float).reshape(len(y), -1)
+    true = None if truth is None else np.asarray(truth, float).reshape(len(truth), -1)
+    for i, panel in enumerate(axes):
+        if seen is not None and seen.shape[1] == mean.shape[1]:
+            panel.plot(time[-len(seen) :], seen[-len(time) :, i], ".", color=GREY, markersize=2, label="observed")
+        panel.fill_between(time, mean[:, i] - 2 * sd[:, i], mean[:, i] + 2 * sd[:, i], color=BLUE, alpha=0.25, linewidth=0,
+                           label="two sds")  # fmt: skip
+        panel.plot(time, mean[:, i], color=BLUE, linewidth=1, label="filtered mean")
+        if true is not None:
+            panel.plot(
+                time[-len(true) :], true[-len(time) :, i], color=ORANGE, linestyle="--", linewidth=0.8, label="truth"
+            )
+        panel.set_ylabel("state" if len(axes) == 1 else f"state {i}")
+        panel.legend(frameon=False, fontsize="small", loc="best")
+    axes[-1].set_xlabel("time step")
+    return axes
+
+
+def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = None, ax: Any = None) -> Any:
+    """The observations to come with their 50% and 90% intervals, after the last observations if these are given."""
+    ahead = result.forecast(steps, inputs=inputs)
+    values = ahead.y.reshape(*ahead.y.shape[:2], -1)
+    axes = _panels(values.shape[2], ax, "plot_forecast")
+    seen = None if y is None else np.asarray(y, float).reshape(len(y), -1)[-4 * steps :]
+    for i, panel in enumerate(axes):
+        if seen is not None:
+            panel.plot(np.arange(result.t - len(seen) + 1, result.t + 1), seen[:, i], ".-", color=GREY, markersize=3,
+                       linewidth=0.6, label="observed")  # fmt: skip
+        for mass, alpha in ((0.9, 0.2), (0.5, 0.3)):
+            low, high = np.quantile(values[:, :, i], [0.5 - mass / 2, 0.5 + mass / 2], axis=0)
+            panel.fill_between(
+                ahead.time, low, high, color=BLUE, alpha=alpha, linewidth=0, label=f"{mass:.0%} interval"
+            )
+        panel.plot(ahead.time, np.median(values[:, :, i], axis=0), color=BLUE, linewidth=1.2, label="median")
+        panel.set_ylabel("observation" if len(axes) == 1 else f"observation {i}")
+        panel.legend(frameon=False, fontsize="small", loc="best")
+    axes[-1].set_xlabel("time step")
+    return axes
+
+
+def plot_diagnostics(result: Any, ax: Any = None) -> Any:
+    """Effective particles, how many had offspring, the log-evidence of each step, and how far an approximation may be off.
+
+    Steps whose observation was set aside are marked; the title is the verdict on the run.
+    """
+    time = result.history["time"].values
+    adds_up = (
+        result.settings.get("method") != "MarginalEPF" if result.method is None else result.method.residuals_add_up
+    )
+    series: list[tuple[str, np.ndarray]] = []
+    if not np.isnan(result.record.info.ess).all():
+        series.append(("effective particles", np.asarray(result.record.info.ess)))
+    if not np.isnan(result.record.info.ancestors).all():
+        series.append(("unique ancestors", np.asarray(result.record.info.ancestors)))
+    series.append(("log-evidence of a step", np.asarray(result.record.info.log_evidence)))
+    if not np.isnan(result.record.info.residual).all():
+        series.append(("nats off", doubt(result.record, adds_up)))
+    axes = _panels(len(series), ax, "plot_diagnostics")
+    for panel, (label, values) in zip(axes, series, strict=True):
+        panel.plot(time, np.where(np.isfinite(values), values, np.nan), color=BLUE, linewidth=0.8)
+        panel.set_ylabel(label)
+        if label == "nats off":
+            panel.axhline(DOUBT, color=ORANGE, linestyle="--", linewidth=1, label="not to be trusted above")
+            panel.legend(frameon=False, fontsize="small", loc="best")
+        for at in time[np.asarray(result.record.info.collapsed)][:50]:
+            panel.axvline(at, color=ORANGE, linewidth=0.6)
+    verdict = judge(result)
+    axes[0].set_title(f"{verdict.word}: {verdict.findings[0].sentence}", fontsize="small", loc="left", wrap=True)
+    axes[-1].set_xlabel("time step")
+    return axes
+
+
+def _chosen(result: Any, names: Any) -> list[str]:
+    """The labels asked for: all, or those of the names given."""
+    labels = result.parameters.labels
+    if names is None:
+        if not labels:
+            raise SettingError("There is no unknown parameter to plot: the model's prior is empty.")
+        return list(labels)
+    names = [names] if isinstance(names, str) else list(names)
+    return [label for name in names for label in (labels[i] for i in _places(result, name))]
+
+
+def _places(result: Any, name: str) -> range:
+    if name in result.parameters.slices:
+        part = result.parameters.slices[name]
+        return range(part.start, part.stop)
+    index = result.parameters.index(name)
+    return range(index, index + 1)
+
+
+def _panels(count: int, ax: Any, what: str, wide: bool = False) -> Any:
+    """Axes for this many panels, the user's own if given."""
+    import matplotlib.pyplot as plt
+
+    if ax is not None:
+        axes = np.atleast_1d(ax)
+        if axes.shape != (count,):
+            raise SettingError(f"{what}(ax=...) has shape {axes.shape}, but there are {count} panels: give one each.")
+        return axes
+    shape, size = ((1, count), (1 + 3 * count, 2.8)) if wide else ((count, 1), (7, 1 + 2.0 * count))
+    figure, axes = plt.subplots(*shape, sharex=not wide, squeeze=False, figsize=size)
+    figure.set_layout_engine("constrained")
+    return axes.ravel()

@@ -1,0 +1,325 @@
+"""Whether a Gibbs density of the extended parameter filter is to be trusted: on a path that is given.
+
+Every run says at each step how far its polynomial is from the log-density it stands for (`residual` in the history), and
+warns. Here a whole path is looked at: the exact p(theta | path) beside the one that the filter would carry, the divergence
+between them by quadrature, and Pareto's k-hat of their ratio.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from epf.errors import DataError, SettingError, UnsupportedModelError
+from epf.filters._bank import Filters
+from epf.filters._epf import EPF
+from epf.filters._particle import Piece
+from epf.filters.marginal._marginal import MarginalEPF
+from epf.model._check import check_inputs, check_model, check_observations, check_seed, is_whole
+from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
+from epf.model._parameters import as_floats
+from epf.numerics._keys import lanes, root_key, step_key
+from epf.posterior.samplers._inverse_cdf import InverseCDF
+from epf.statistics import _follow as following
+from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
+
+_MOVES = 50
+
+
+class PathDensity(NamedTuple):
+    """p(theta | path) on a grid: the exact log-density and the filter's, both normalised."""
+
+    theta: Float[np.ndarray, "points p"]
+    weight: Float[np.ndarray, " points"]
+    exact: Float[np.ndarray, " points"]
+    approximate: Float[np.ndarray, " points"]
+
+    @property
+    def outside(self) -> float:
+        """The exact probability of being outside the filter's box, where its density is zero."""
+        return float(np.sum((self.weight * np.exp(self.exact))[self.approximate == -np.inf]))
+
+    @property
+    def kl(self) -> float:
+        """The divergence of the approximate density from the exact one on the box, plus -log P(box), in nats."""
+        there = (self.approximate > -np.inf) & (self.exact > -np.inf)
+        mass = (self.weight * np.exp(self.exact))[there]
+        inside = float(np.sum(mass))
+        if not inside > 0.0:
+            return float("inf")
+        gap = (self.exact - self.approximate)[there]
+        return float(np.sum(mass * gap) / inside - 2.0 * np.log(inside))
+
+
+def path_density(
+    model: StateSpaceModel,
+    x: Any,
+    method: EPF | None = None,
+    *,
+    y: Any = None,
+    inputs: Any = None,
+    points: int = 401,
+) -> PathDensity:
+    """The Gibbs density of a path x_0, .., x_T (T + 1 rows), exact and as `method` carries it; one or two parameters.
+
+    `y` (T rows) is needed only where the observation law depends on the parameters. The grid has `points` values along
+    each parameter where either density is within 40 nats of its peak.
+    """
+    gibbs, piece, x_0 = _look(model, x, method or EPF(), y, inputs)
+    p = parameters(model).size
+    if p > 2:
+        raise UnsupportedModelError(
+            f"path_density needs a grid, so at most two unknown parameters, and this model has {p}: make some known with "
+            "epf.fix, or use epf.results.diagnostics.khat."
+        )
+    statistic = _carry(gibbs, model, piece, x_0)
+    coordinates = gibbs.coordinates(model)
+    low, high = (np.asarray(end, float) for end in coordinates.prior_box())
+    z, weight, exact, ours = low[None], low, low, low
+    for round_ in range(5):
+        z, weight = _grid(low, high, points if p == 1 else max(41, points // 6))
+        exact = np.asarray(_exact(gibbs, model, piece, x_0, jnp.asarray(z)), float)
+        ours = np.asarray(_approximate(gibbs, model, statistic, jnp.asarray(z)), float)
+        near = [np.where(np.isnan(v), -np.inf, v) > np.nanmax(v) - 40.0 for v in (exact, ours)]
+        inside = z[near[0] | near[1]]
+        cell = (high - low) / (round(len(z) ** (1 / p)) - 1)
+        shrunk = np.maximum(inside.min(0) - cell, low), np.minimum(inside.max(0) + cell, high)
+        if np.all(shrunk[1] - shrunk[0] > 0.7 * (high - low)) or round_ == 4:
+            break
+        low, high = shrunk
+    logs = [values - _log_integral(values, weight) for values in (exact, ours)]
+    theta = np.asarray(jax.vmap(coordinates.theta)(jnp.asarray(z)))
+    return PathDensity(theta, weight, *logs)
+
+
+def kl(model: StateSpaceModel, x: Any, method: EPF | None = None, *, y: Any = None, inputs: Any = None) -> float:
+    """KL(exact || approximate) of p(theta | path), in nats, by quadrature; see `path_density`."""
+    return path_density(model, x, method, y=y, inputs=inputs).kl
+
+
+def khat(
+    model: StateSpaceModel,
+    x: Any,
+    method: EPF | None = None,
+    *,
+    y: Any = None,
+    inputs: Any = None,
+    draws: int = 2000,
+    seed: int = 0,
+) -> float:
+    """Pareto's k-hat of exact over approximate p(theta | path), from draws of the approximate one, any number of parameters.
+
+    Below 0.7 the approximation could be corrected by importance weights, and is close; above, it misses part of the
+    exact density (Vehtari, Simpson, Gelman, Yao and Gabry 2024).
+    """
+    if not is_whole(draws) or draws < 100:
+        raise SettingError(f"khat(draws={draws!r}): a tail needs a whole number of draws, 100 or more.")
+    gibbs, piece, x_0 = _look(model, x, method or EPF(), y, inputs)
+    statistic = _carry(gibbs, model, piece, x_0)
+    start = gibbs.coordinates(model).theta(0.5 * (statistic.low + statistic.high)[:, 0])
+    theta = _draw(gibbs, model, statistic, lanes(root_key(check_seed(seed)), draws), start)
+    z = jax.vmap(gibbs.coordinates(model).point)(theta)
+    ratio = np.asarray(_exact(gibbs, model, piece, x_0, z) - _approximate(gibbs, model, statistic, z), float)
+    return pareto_k(ratio)
+
+
+def pareto_k(log_ratios: Float[np.ndarray, " draws"]) -> float:
+    """The shape of a generalised Pareto distribution fitted to the largest ratios.
+
+    Zhang and Stephens's (2009) estimator on the tail that Vehtari et al. use, the largest min(S / 5, 3 sqrt(S)), drawn
+    towards 0.5 as theirs by ten observations' weight.
+    """
+    ratios = np.sort(np.where(np.isnan(log_ratios), np.inf, log_ratios))
+    if not np.isfinite(ratios).all():
+        return float("inf")
+    tail = int(min(0.2 * len(ratios), 3.0 * np.sqrt(len(ratios))))
+    x = np.exp(ratios - ratios[-1])
+    x = x[-tail:] - x[-tail - 1]
+    if x[-1] <= 1e-12:
+        return float("-inf")  # all ratios are the same
+    quartile, largest = x[int(tail / 4 + 0.5) - 1], x[-1]
+    candidates = 30 + int(np.sqrt(tail))
+    j = np.arange(1, candidates + 1)
+    b = 1.0 / largest + (1.0 - np.sqrt(candidates / (j - 0.5))) / (3.0 * max(quartile, 1e-300))
+    k = np.log1p(-b[:, None] * x).mean(axis=1)
+    likelihood = tail * (np.log(-b / k) - k - 1.0)
+    share = 1.0 / np.exp(likelihood[None, :] - likelihood[:, None]).sum(axis=1)
+    shape = np.log1p(-np.sum(b * share) / share.sum() * x).mean()
+    return float((tail * shape + 10 * 0.5) / (tail + 10))
+
+
+class LikelihoodNoise(NamedTuple):
+    """Standard deviations over seeds of log p(y | theta) at each theta, and of its differences between neighbours."""
+
+    theta: Float[np.ndarray, "nodes p"]
+    log_likelihood: Float[np.ndarray, " nodes"]
+    """The mean over seeds."""
+    sd: Float[np.ndarray, " nodes"]
+    sd_of_differences: Float[np.ndarray, " pairs"]
+
+
+def likelihood_noise(
+    model: StateSpaceModel,
+    y: Any,
+    theta: Any,
+    method: MarginalEPF | None = None,
+    *,
+    inputs: Any = None,
+    seeds: int = 16,
+) -> LikelihoodNoise:
+    """How noisy the log-likelihoods of a marginal filter are at the rows of `theta`, and how much of that they share.
+
+    Only what neighbours do not share can move a posterior. With common random numbers and an ordered resampling the second
+    is a small part of the first.
+    """
+    method = MarginalEPF() if method is None else method
+    us = check_inputs(inputs, len(y))
+    ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
+    thetas = jnp.asarray(theta, float).reshape(-1, parameters(model).size)
+    filters = Filters(method.particles, method.proposal, method.resampling)
+
+    @jax.jit
+    def one(seed: Array) -> Float[Array, " nodes"]:
+        root = root_key(seed)
+
+        def step(carry: Any, at: Any) -> tuple[Any, None]:
+            bank, total = carry
+            t, y, u = at
+            bank, seen = filters.step(step_key(root, t), model, thetas, bank, y, u)
+            return (bank, total + seen.log_likelihood), None
+
+        start = filters.start(step_key(root, 0), model, thetas), jnp.zeros(thetas.shape[0])
+        return jax.lax.scan(step, start, (jnp.arange(1, len(ys) + 1), ys, us))[0][1]
+
+    found = np.array([one(jnp.asarray(seed)) for seed in range(seeds)], float)
+    differences = np.diff(found, axis=1)
+    return LikelihoodNoise(np.asarray(thetas), found.mean(0), found.std(0, ddof=1), differences.std(0, ddof=1))
+
+
+def _look(
+    model: StateSpaceModel, x: Any, method: EPF, y: Any, inputs: Any
+) -> tuple[LogPolynomial, Piece, Float[Array, "*state"]]:
+    """The Gibbs density for the model, and the pieces of the path, time first."""
+    path = jnp.asarray(as_floats(x))
+    if path.shape[0] < 2:
+        raise DataError("The path needs x_0 and at least one more state: give x with T + 1 rows.")
+    us = None if inputs is None else jnp.asarray(as_floats(inputs))
+    u = None if us is None else us[0]
+    gibbs = method.gibbs(model, u)
+    if not isinstance(gibbs, LogPolynomial):
+        raise UnsupportedModelError("This model has no unknown parameters, so there is no Gibbs density to look at.")
+    params = parameters(model)
+    low, high = gibbs.coordinates(model).prior_box()
+    p = params.named(gibbs.coordinates(model).theta(0.5 * (low + high)))
+    if path.shape[1:] != initial_law(model, p).event_shape:
+        raise DataError(
+            f"The path has states of shape {path.shape[1:]}, and the model's have {initial_law(model, p).event_shape}."
+        )
+    shape = transition_law(model, p, path[0], u).event_shape
+    size = int(np.prod(shape))
+    new = path[1:] if shape == path.shape[1:] else path[1:].reshape(len(path) - 1, -1)[:, :size].reshape(-1, *shape)
+    again = jax.vmap(lambda before, new: advance(model, before, new))(path[:-1], new)
+    if not np.allclose(again, path[1:], atol=1e-5 * float(1.0 + jnp.max(jnp.abs(path))), equal_nan=True):
+        raise DataError("The path is not one of this model: advance() of a state and its new part gives another state.")
+    if y is None:
+        observed = jnp.full((len(path) - 1, *_observation_shape(model, p, path[0], u)), jnp.nan)
+    else:
+        observed = jnp.asarray(as_floats(y))
+    if len(observed) != len(path) - 1 or (us is not None and len(us) != len(path) - 1):
+        raise DataError("y and inputs need one row less than the path, which begins with x_0.")
+    return gibbs, Piece(path[:-1], new, path[1:], observed, us), path[0]
+
+
+def _observation_shape(model: StateSpaceModel, p: Any, x: Array, u: Array | None) -> tuple[int, ...]:
+    from epf.model._model import observation_law
+
+    return tuple(observation_law(model, p, x, u).event_shape)
+
+
+def _carry(gibbs: LogPolynomial, model: StateSpaceModel, pieces: Piece, x_0: Array) -> PathPolynomial:
+    """The statistic of the whole path, as a filter with one particle would have it."""
+
+    def step(carry: tuple[PathPolynomial, following.Guide], piece: Piece) -> tuple[Any, None]:
+        statistic, guide = carry
+        middle = gibbs.coordinates(model).theta(0.5 * (statistic.low + statistic.high)[:, 0])
+        one = Piece(piece.x_prev[..., None], piece.new[..., None], piece.x[..., None], piece.y, piece.u)
+        statistic, guide, _ = following.follow(gibbs, model, guide, middle[:, None], statistic, jnp.ones(1), one)
+        return (statistic, guide), None
+
+    @jax.jit
+    def run(x_0: Array, pieces: Piece) -> PathPolynomial:
+        first = jax.vmap(lambda x: gibbs.init(model, x), -1, -1)(x_0[..., None])
+        return jax.lax.scan(step, (first, following.Guide.start()), pieces)[0][0]
+
+    return run(x_0, pieces)
+
+
+def _exact(
+    gibbs: LogPolynomial, model: StateSpaceModel, pieces: Piece, x_0: Array, z: Float[Array, "points p"]
+) -> Float[Array, " points"]:
+    """log p(theta) + log p(path | theta) in the coordinates, at many points."""
+    from epf.model._laws import log_prob
+
+    coordinates, params = gibbs.coordinates(model), parameters(model)
+
+    @jax.jit
+    def run(z: Array, x_0: Array, pieces: Piece) -> Array:
+        def start(z: Array) -> Array:
+            return coordinates.log_prior(z) + log_prob(initial_law(model, params.named(coordinates.theta(z))), x_0)
+
+        def step(total: Array, piece: Piece) -> tuple[Array, None]:
+            added = jax.vmap(lambda z: gibbs.exact_increment(model, z, *piece))(z)
+            return total + (added - jnp.nanmax(added)), None
+
+        return jax.lax.scan(step, jax.vmap(start)(z), pieces)[0]
+
+    return run(z, x_0, pieces)
+
+
+def _approximate(
+    gibbs: LogPolynomial, model: StateSpaceModel, statistic: PathPolynomial, z: Float[Array, "points p"]
+) -> Float[Array, " points"]:
+    """The filter's log-density in the coordinates, at many points."""
+    coordinates, one = gibbs.coordinates(model), jax.tree.map(lambda leaf: leaf[..., 0], statistic)
+
+    @jax.jit
+    def run(z: Array) -> Array:
+        def at(z: Array) -> Array:
+            inside = jnp.all((z >= one.low) & (z <= one.high))
+            value = gibbs.basis(model, one).evaluate(one.coefficients.value, z) + coordinates.log_prior(z)
+            return jnp.where(inside, value, -jnp.inf)
+
+        return jax.vmap(at)(z)
+
+    return run(z)
+
+
+def _draw(gibbs: LogPolynomial, model: StateSpaceModel, statistic: PathPolynomial, keys: Any, start: Array) -> Array:
+    """Draws of the filter's density: a kernel is applied many times, from the middle of the box."""
+    one = jax.tree.map(lambda leaf: leaf[..., 0], statistic)
+    moves = 1 if isinstance(gibbs.sampler, InverseCDF) else _MOVES
+
+    def many(key: Any) -> Array:
+        return jax.lax.fori_loop(
+            0, moves, lambda i, theta: gibbs.draw(jax.random.fold_in(key, i), model, one, theta), start
+        )
+
+    return jax.jit(jax.vmap(many))(keys)
+
+
+def _grid(low: np.ndarray, high: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """A uniform grid of the box with the trapezoidal rule's weights."""
+    lines = [np.linspace(a, b, points) for a, b in zip(low, high, strict=True)]
+    ends = np.ones(points)
+    ends[[0, -1]] = 0.5
+    weights = [ends * (b - a) / (points - 1) for a, b in zip(low, high, strict=True)]
+    z = np.stack([axis.ravel() for axis in np.meshgrid(*lines, indexing="ij")], axis=1)
+    return z, np.prod(np.stack([axis.ravel() for axis in np.meshgrid(*weights, indexing="ij")]), axis=0)
+
+
+def _log_integral(values: np.ndarray, weight: np.ndarray) -> float:
+    values = np.where(np.isnan(values), -np.inf, values)
+    top = values.max()
+    return float(top + np.log(np.sum(weight * np.exp(values - top))))

@@ -1,0 +1,1 @@
+"""How observations come in and answers go out: `fit`, `Stream`, `smooth`, `compare` and `load`."""

@@ -1,0 +1,162 @@
+"""A saved answer, with the model that made it or without."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+from numpyro.distributions import constraints
+
+from epf.filters._base import Filter
+from epf.model._model import StateSpaceModel
+from epf.model._parameters import Parameters
+from epf.offline._base import Draw, Offline
+from epf.posterior._posterior import ParticlePosterior
+from epf.results import _saving as saving
+from epf.results._chains import Chains
+from epf.results._record import Record
+from epf.results._result import Result
+from epf.run._fit import check_method
+from epf.storage._checkpoint import Saved, check_header, load_state, number
+from epf.storage._tensors import inspect
+
+_KINDS = ("result", "chains")
+_SUPPORTS = {"positive": constraints.positive, "unitinterval": constraints.unit_interval}
+
+
+class Draws(ParticlePosterior):
+    """The posterior of a saved result without its model: draws of theta, and the moments as they were."""
+
+    parameters: Parameters
+    theta: Float[Array, "p particles"]
+    x: Float[Array, "*state particles"]
+    weights: Float[Array, " particles"]
+    theta_moments: tuple[Array, Array]
+    x_moments: tuple[Array, Array]
+
+    @property
+    def in_pairs(self) -> bool:
+        return False
+
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        return self.theta_moments
+
+    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
+        return self.x_moments
+
+
+def load(
+    path: str | os.PathLike[str], model: StateSpaceModel | None = None, method: Filter | Offline | None = None
+) -> Result | Chains:
+    """The answer that `result.save(path)` wrote: a filter's Result, or Chains.
+
+    With the model it is the very answer, from which `epf.fit(..., after=result)` goes on; without, it has the history or the
+    draws, the settings and all that follows from them, so everything but forecasts and going on. Nothing in the folder is
+    run. The method is made again from its settings, or given where it has parts of your own (`epf.proposals.Guided`).
+    """
+    path = Path(path)
+    path = path / saving.NAME if path.is_dir() else path
+    if method is not None:
+        check_method(method, Filter, Offline)
+    saved = _without_model(path) if model is None else load_state(path, _KINDS, model, method, saving.wanted)
+    return _chains(model, saved, path) if saved.kind == "chains" else _result(model, saved, path)
+
+
+def _without_model(path: Path) -> Saved:
+    file = inspect(path)
+    header = check_header(file, *_KINDS)
+    # The arrays of the state are of no use without the model; they are read as they lie.
+    own = {k: (v.dtype, v.shape) for k, v in file.layouts.items() if k.startswith("state.")}
+    arrays = file.read(own | saving.wanted(file, None, None))
+    return Saved(header["kind"], None, header["seed"], header["t"], header["inputs"], None, header["facts"], arrays)
+
+
+def _result(model: StateSpaceModel | None, saved: Saved, path: Path) -> Result:
+    facts, record = saved.facts, saving.record_of("result", saved.arrays)
+    levels = tuple(float.fromhex(level) for level in facts["levels"])
+    rest = record, levels, number(path, facts, "seconds"), facts["settings"]
+    if model is None:
+        posterior = _draws(_parameters(facts), jnp.asarray(saved.arrays["draws"]), record)
+        result = _LoadedResult(posterior, saved.seed, saved.t, *rest)
+    else:
+        result = Result(model, saved.method, saved.seed, saved.t, saved.state, *rest)
+    result.inputs, result.paused = saved.inputs, tuple(facts.get("paused", ()))
+    result.interrupted = facts.get("interrupted", False)
+    if "past.ys" in saved.arrays:
+        result.past = saved.arrays["past.ys"], saved.arrays.get("past.us")
+    return result
+
+
+def _chains(model: StateSpaceModel | None, saved: Saved, path: Path) -> Chains:
+    facts, arrays = saved.facts, saved.arrays
+    rest = saving.record_of("chains", arrays), number(path, facts, "seconds"), facts["settings"]
+    if model is None:
+        smoothed = (arrays["smoothed.mean"], arrays["smoothed.sd"]) if "smoothed.mean" in arrays else None
+        chains = _LoadedChains(_parameters(facts), facts["warmup"], smoothed, saved.seed, saved.t, *rest)
+    else:
+        chains = Chains(model, saved.method, saved.seed, saved.t, saved.state, *rest)
+        chains.settled = saving.settled_of(saved.method, facts)
+    chains.past, chains.interrupted = (arrays["past.ys"], arrays.get("past.us")), facts.get("interrupted", False)
+    return chains
+
+
+class _LoadedResult(Result):
+    """A result without its model."""
+
+    posterior: Any = None
+
+    def __init__(
+        self,
+        posterior: Draws,
+        seed: int,
+        t: int,
+        record: Record,
+        levels: tuple[float, ...],
+        seconds: float,
+        settings: dict[str, str],
+    ) -> None:
+        super().__init__(None, None, seed, t, None, record, levels, seconds, settings)
+        self.posterior = posterior
+
+
+class _LoadedChains(Chains):
+    """Chains without their model."""
+
+    warmup: Any = None
+    smoothed_moments: Any = None
+    _parameters: Any = None
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        warmup: int,
+        smoothed: tuple[np.ndarray, np.ndarray] | None,
+        seed: int,
+        t: int,
+        record: Draw,
+        seconds: float,
+        settings: dict[str, str],
+    ) -> None:
+        super().__init__(None, None, seed, t, None, record, seconds, settings)
+        self._parameters, self.warmup, self.smoothed_moments = parameters, warmup, smoothed
+
+
+def _parameters(facts: dict[str, Any]) -> Parameters:
+    return Parameters({name: _prior(tuple(shape), support) for name, shape, support in facts["parameters"]})
+
+
+def _prior(shape: tuple[int, ...], support: str) -> Any:
+    """Stands for a prior that is not known: its shape and its support are."""
+    base = _SUPPORTS.get(support, constraints.real)
+    return dist.ImproperUniform(constraints.independent(base, len(shape)) if shape else base, (), shape)
+
+
+def _draws(parameters: Parameters, draws: Array, record: Any) -> Draws:
+    count = draws.shape[0]
+    x_mean, x_sd = jnp.asarray(record.state_mean[-1]), jnp.asarray(record.state_sd[-1])
+    x = jnp.broadcast_to(x_mean[..., None], (*x_mean.shape, count))
+    moments = jnp.asarray(record.mean[-1]), jnp.asarray(record.sd[-1])
+    return Draws(parameters, draws.T, x, jnp.full(count, 1.0 / count), moments, (x_mean, x_sd))

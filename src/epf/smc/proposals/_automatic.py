@@ -1,0 +1,67 @@
+"""The automatic choice: reads the model's laws and takes the best proposal that fits them."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import constraints
+
+from epf.model._laws import is_gaussian, support
+from epf.model._model import StateSpaceModel, initial_law, parameters, transition_law
+from epf.model._parameters import Values
+from epf.smc.proposals._base import Bootstrap, Proposal, Proposed
+from epf.smc.proposals._defensive import Defensive
+from epf.smc.proposals._linearised import Linearised
+from epf.smc.proposals._optimal import Optimal, is_linear_gaussian
+
+
+class Automatic(Proposal):
+    """Whatever fits the model: optimal, linearised, defensive or bootstrap. `epf.proposals.choose_proposal(model)` tells which.
+
+    `even` gives both parts of a defensive mixture half of the draws: which of them a particle comes from then depends on
+    the random numbers alone, and not on the parameters.
+    """
+
+    even: bool = False
+
+    def propose(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        p: Values,
+        x_prev: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
+    ) -> Proposed:
+        return _choose(model, p, x_prev, u, self.even).propose(key, model, p, x_prev, y, u, given)
+
+    def describe(self) -> str:
+        return "automatic"
+
+
+def choose_proposal(
+    model: StateSpaceModel, inputs: Float[Array, " inputs"] | None = None, even: bool = False
+) -> Proposal:
+    """The proposal that `Automatic` uses for a model; `inputs` is one row of them, for a model that has any."""
+    params = parameters(model)
+    chosen: list[Proposal] = []
+
+    def trace(theta: Array) -> None:
+        p = params.named(theta)
+        x = jnp.zeros(initial_law(model, p).event_shape)
+        chosen.append(_choose(model, p, x, inputs, even))
+
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    return chosen[-1]
+
+
+def _choose(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, even: bool) -> Proposal:
+    transition = transition_law(model, p, x_prev, u)
+    linear_gaussian = is_linear_gaussian(model, p, x_prev, u)
+    if is_gaussian(transition):
+        return Optimal() if linear_gaussian else Linearised()
+    everywhere = support(transition) in (constraints.real, constraints.real_vector)
+    everywhere = everywhere or getattr(support(transition), "base_constraint", None) is constraints.real
+    if linear_gaussian and everywhere:
+        return Defensive(0.5) if even else Defensive()
+    return Bootstrap()

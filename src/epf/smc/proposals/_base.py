@@ -1,0 +1,113 @@
+"""The contract of a proposal, and the two that need no thought: the transition itself, and the user's own law."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import Distribution
+
+from epf.errors import EPFError, ModelError, SettingError, reason
+from epf.model._laws import check_law, draw, log_prob, log_prob_observed, observed
+from epf.model._model import StateSpaceModel, advance, observation_law, transition_law
+from epf.model._parameters import Values
+
+Proposed = tuple[Float[Array, "*new"], Float[Array, ""]]
+
+
+class Proposal(eqx.Module):
+    """Draws the new part of one particle's state."""
+
+    @abstractmethod
+    def propose(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        p: Values,
+        x_prev: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
+    ) -> Proposed:
+        """The new part, and its log-weight: log p(y | x) + log p(new | x_prev) - log q(new | x_prev, y).
+
+        Where a new part is `given`, nothing is drawn: it comes back with the weight that it would have had as a draw.
+        """
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What it does, in a few words for a reader."""
+
+
+def log_likelihood(
+    model: StateSpaceModel, p: Values, x_prev: Array, new: Array, y: Array, u: Array | None
+) -> Float[Array, ""]:
+    """log p(y | x), x being made of `x_prev` and `new`; missing components are not weighed."""
+    return log_prob_observed(observation_law(model, p, advance(model, x_prev, new), u), y)
+
+
+class Bootstrap(Proposal):
+    """The transition itself: q = p(new | x_prev), weight p(y | x). The paper's algorithms 1 to 3."""
+
+    def propose(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        p: Values,
+        x_prev: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
+    ) -> Proposed:
+        new = draw(transition_law(model, p, x_prev, u), key) if given is None else given
+        return new, log_likelihood(model, p, x_prev, new, y, u)
+
+    def describe(self) -> str:
+        return "bootstrap: the transition itself"
+
+
+class Guided(Proposal):
+    """The user's own: `law(p, x_prev, y, u)` returns the distribution to draw the new part from.
+
+    Where an observation is missing altogether, the transition is used, so the law never sees a row of NaN only.
+    """
+
+    law: Callable[[Any, Any, Any, Any], Distribution]
+
+    def __check_init__(self) -> None:
+        if not callable(self.law) or isinstance(self.law, Distribution):
+            raise SettingError(f"Guided(law={self.law!r}): it must be a function law(p, x_prev, y, u) of yours.")
+
+    def propose(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        p: Values,
+        x_prev: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
+    ) -> Proposed:
+        transition = transition_law(model, p, x_prev, u)
+        try:
+            own = check_law(self.law(p, x_prev, y, u), "Your proposal")
+        except EPFError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"Your proposal failed ({reason(error)}): correct it; it is called as law(p, x_prev, y, u)."
+            ) from error
+        if own.event_shape != transition.event_shape:
+            raise ModelError(
+                f"Your proposal has shape {tuple(own.event_shape)}, but transition() has {tuple(transition.event_shape)}: "
+                "propose the new part of the state."
+            )
+        seen = jnp.any(observed(y))
+        new = jnp.where(seen, draw(own, key), draw(transition, key)) if given is None else given
+        correction = log_prob(transition, new) - log_prob(own, new)
+        return new, log_likelihood(model, p, x_prev, new, y, u) + jnp.where(seen, correction, 0.0)
+
+    def describe(self) -> str:
+        return f"guided: {getattr(self.law, '__name__', 'your own law')}"

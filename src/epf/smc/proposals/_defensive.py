@@ -1,0 +1,100 @@
+"""A defensive mixture, for heavy-tailed transitions seen through a linear Gaussian observation.
+
+        q = share * p(new | x_prev) + (1 - share) * N(new; what y says of it alone)
+
+The transition explores where the state usually goes, the other part catches the jumps that the transition would reach
+once in a thousand draws. The share follows the odds of the two for each particle: p(y | no jump) against the probability
+that a jump led to y. It is kept away from 0 and 1, so no weight exceeds the likelihood over the least share
+(Hesterberg 1995).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import Distribution
+
+from epf.errors import SettingError, UnsupportedModelError
+from epf.model._check import is_number
+from epf.model._laws import centre, draw, log_prob, observed, support
+from epf.model._model import StateSpaceModel, transition_law
+from epf.model._parameters import Values
+from epf.numerics._linear_algebra import cholesky, gaussian_log_density, log_determinant, solve, solve_upper
+from epf.smc.proposals._base import Proposal, Proposed, log_likelihood
+from epf.smc.proposals._optimal import linear_observation
+
+
+class Defensive(Proposal):
+    """A mixture of the transition and of the observation alone; each has at least `share` of the draws."""
+
+    share: float = 0.1
+
+    def __check_init__(self) -> None:
+        if not is_number(self.share) or not 0.0 < self.share <= 0.5:
+            raise SettingError(
+                f"Defensive(share={self.share!r}): the least share must lie above 0 and not above 0.5, which means half "
+                "from each."
+            )
+
+    def propose(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        p: Values,
+        x_prev: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
+    ) -> Proposed:
+        transition = transition_law(model, p, x_prev, u)
+        if support(transition).is_discrete:
+            raise UnsupportedModelError(
+                f"Defensive needs a continuous transition(), and this one is {type(transition).__name__}: use "
+                "epf.proposals.Bootstrap()."
+            )
+        shape = transition.event_shape
+        origin = jnp.zeros(shape).ravel()
+        residual, slope, noise = linear_observation(model, p, x_prev, origin, shape, y, u)
+        informed = solve(cholesky(noise), slope)
+        lower = cholesky(slope.T @ informed)  # of the precision with which y alone determines the new part
+        mean = solve(lower, informed.T @ jnp.where(observed(residual), residual, 0.0))
+        factor = solve_upper(lower, jnp.eye(origin.shape[0]))
+        # Something missing, or a direction that y says nothing of: the transition alone.
+        usable = jnp.all(observed(residual)) & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(factor))
+        share = jnp.where(usable, self._share(transition, model, p, x_prev, mean, lower, y, u), 1.0)
+
+        k_which, k_plain, k_own = jax.random.split(key, 3)
+        own = mean + factor @ jax.random.normal(k_own, origin.shape)
+        plain = draw(transition, k_plain)
+        drawn = jnp.where(jax.random.uniform(k_which) < share, plain, own.reshape(shape))
+        new = drawn if given is None else given
+        log_f = log_prob(transition, new)
+        log_own = jnp.where(usable, gaussian_log_density(new.ravel() - mean, factor), -jnp.inf)
+        log_q = jnp.logaddexp(jnp.log1p(-share) + log_own, jnp.log(share) + log_f)
+        return new, log_likelihood(model, p, x_prev, new, y, u) + log_f - log_q
+
+    def _share(
+        self,
+        transition: Distribution,
+        model: StateSpaceModel,
+        p: Values,
+        x_prev: Array,
+        mean: Float[Array, " k"],
+        lower: Float[Array, "k k"],
+        y: Array,
+        u: Array | None,
+    ) -> Float[Array, ""]:
+        """The odds of no jump: p(y | the transition's centre), against the transition's density where y points."""
+        middle = centre(transition)
+        if middle is None:
+            return jnp.asarray(0.5)
+        pointed = mean.reshape(transition.event_shape)
+        log_stay = log_likelihood(model, p, x_prev, middle, y, u)
+        log_volume = 0.5 * (mean.shape[0] * jnp.log(2.0 * jnp.pi) - log_determinant(lower))
+        log_jump = log_prob(transition, pointed) + log_likelihood(model, p, x_prev, pointed, y, u) + log_volume
+        odds = jax.nn.sigmoid(log_stay - log_jump)
+        return jnp.clip(jnp.where(jnp.isnan(odds), 0.5, odds), self.share, 1.0 - self.share)
+
+    def describe(self) -> str:
+        return (
+            f"defensive: from the transition and from what y alone says, by their odds, each at least {self.share:.0%}"
+        )

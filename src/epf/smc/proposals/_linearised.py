@@ -1,0 +1,100 @@
+"""A Gaussian proposal for observations that are not linear or not Gaussian, by automatic differentiation.
+
+Where the observation is Gaussian about a curved mean, the mean is linearised at the transition's mean, as the extended
+Kalman filter does. For any other observation law, its log-density is replaced by a parabola at (an estimate of) the
+mode of log p(new | x_prev) + log p(y | new). Either way the draw is weighed exactly, and a share of draws comes from the
+transition, so that no weight can exceed the likelihood over that share.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.errors import SettingError
+from epf.model._check import is_number, is_whole, plain
+from epf.model._laws import gaussian_moments, is_gaussian, log_prob
+from epf.model._model import StateSpaceModel, advance, observation_law, transition_law
+from epf.model._parameters import Values
+from epf.model._tracing import depends_on
+from epf.numerics._linear_algebra import cholesky, gaussian_log_density, solve, solve_upper
+from epf.smc.proposals._base import Proposal, Proposed, log_likelihood
+from epf.smc.proposals._optimal import condition, linear_observation, require_gaussian
+
+
+class Linearised(Proposal):
+    """A Gaussian fitted to p(new | x_prev, y), for a Gaussian transition; `share` of the draws from the transition."""
+
+    share: float = 0.05
+    iterations: int = eqx.field(default=2, converter=plain)
+
+    def __check_init__(self) -> None:
+        if not is_number(self.share) or not 0.0 < self.share < 1.0:
+            raise SettingError(f"Linearised(share={self.share!r}): the share must lie strictly between 0 and 1.")
+        if not is_whole(self.iterations) or self.iterations < 1:
+            raise SettingError(f"Linearised(iterations={self.iterations!r}): it must be a whole number, 1 or more.")
+
+    def propose(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        p: Values,
+        x_prev: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Float[Array, " inputs"] | None,
+        given: Float[Array, "*new"] | None = None,
+    ) -> Proposed:
+        transition = transition_law(model, p, x_prev, u)
+        require_gaussian(transition, "Linearised")
+        shape = transition.event_shape
+        mean, covariance = gaussian_moments(transition)
+
+        def noise_of(new: Float[Array, " k"]) -> Array:
+            return gaussian_moments(observation_law(model, p, advance(model, x_prev, new.reshape(shape)), u))[1]
+
+        law = observation_law(model, p, advance(model, x_prev, mean.reshape(shape)), u)
+        if is_gaussian(law) and not depends_on(noise_of, mean):
+            residual, slope, noise = linear_observation(model, p, x_prev, mean, shape, y, u)
+            q_mean, q_covariance = condition(mean, covariance, residual, slope, noise)
+            q_lower = cholesky(q_covariance)
+        else:
+            q_mean, q_lower = self._parabola(
+                mean, covariance, lambda new: log_likelihood(model, p, x_prev, new.reshape(shape), y, u)
+            )
+        k_which, k_draw = jax.random.split(key)
+        own = q_mean + q_lower @ jax.random.normal(k_draw, mean.shape)
+        plain = mean + cholesky(covariance) @ jax.random.normal(k_draw, mean.shape)
+        # A fit that failed (a NaN) leaves the transition alone.
+        usable = jnp.all(jnp.isfinite(own))
+        share = jnp.where(usable, self.share, 1.0)
+        drawn = jnp.where(jax.random.uniform(k_which) < share, plain, own)
+        new = drawn if given is None else given.ravel()
+        log_f = log_prob(transition, new.reshape(shape))
+        log_own = jnp.where(usable, gaussian_log_density(new - q_mean, q_lower), -jnp.inf)
+        log_q = jnp.logaddexp(jnp.log1p(-share) + log_own, jnp.log(share) + log_f)
+        log_g = log_likelihood(model, p, x_prev, new.reshape(shape), y, u)
+        return new.reshape(shape), log_g + log_f - log_q
+
+    def _parabola(self, mean, covariance, log_g) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
+        """Newton's steps to the mode of log N(new; mean, covariance) + log g(new), and the spread there."""
+        precision = solve(cholesky(covariance), jnp.eye(mean.shape[0]))
+
+        def curvature(new: Float[Array, " k"]) -> Float[Array, "k k"]:
+            return cholesky(precision + _positive_part(-jax.hessian(log_g)(new)))
+
+        new = mean
+        for _ in range(self.iterations):
+            uphill = jax.grad(log_g)(new) - precision @ (new - mean)
+            new = new + solve(curvature(new), uphill)
+        return new, solve_upper(curvature(new), jnp.eye(mean.shape[0]))
+
+    def describe(self) -> str:
+        return f"linearised: a Gaussian fitted to p(new | previous state, y), {self.share:.0%} from the transition"
+
+
+def _positive_part(matrix: Float[Array, "k k"]) -> Float[Array, "k k"]:
+    """The matrix without its negative eigenvalues: a likelihood that curves upward must not widen the proposal."""
+    if matrix.shape[0] == 1:
+        return jnp.maximum(matrix, 0.0)
+    values, vectors = jnp.linalg.eigh(matrix)
+    return (vectors * jnp.maximum(values, 0.0)) @ vectors.T

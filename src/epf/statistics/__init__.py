@@ -1,0 +1,1 @@
+"""p(theta | path) as a statistic of fixed size: conjugate (exact) or a log-polynomial."""

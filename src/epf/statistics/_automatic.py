@@ -1,0 +1,44 @@
+"""Which statistic a particle carries: exact sums where the model is conjugate, a polynomial elsewhere, or as asked."""
+
+from jaxtyping import Array
+
+from epf.errors import SettingError, UnsupportedModelError
+from epf.model._model import StateSpaceModel, parameters
+from epf.posterior.samplers._automatic import default_sampler
+from epf.posterior.samplers._base import Sampler
+from epf.statistics._approximation import Approximation
+from epf.statistics._base import Gibbs
+from epf.statistics._conjugate import Conjugate, serves
+from epf.statistics._log_polynomial import LogPolynomial
+
+STATISTICS = ("automatic", "conjugate", "polynomial")
+
+
+def choose_gibbs(
+    model: StateSpaceModel,
+    u: Array | None,
+    statistics: str,
+    approximation: Approximation,
+    sampler: Sampler | None,
+    discount: float = 1.0,
+) -> Gibbs:
+    """The Gibbs density for a model; `u` is a row of its inputs, if it has any."""
+    p = parameters(model).size
+    if p == 0 or statistics == "conjugate" or (statistics == "automatic" and serves(model, u)):
+        return Conjugate.of(model)  # with nothing to learn there is nothing to carry
+    return LogPolynomial.of(model, approximation, sampler or default_sampler(p), discount, u)
+
+
+def check_statistics(method: str, statistics: object) -> None:
+    """A sentence for a setting that is none."""
+    if statistics not in STATISTICS:
+        raise SettingError(f"{method}(statistics={statistics!r}): choose from {', '.join(map(repr, STATISTICS))}.")
+
+
+def check_conjugate(method: str, statistics: str, model: StateSpaceModel, u: Array | None) -> None:
+    """A sentence for exact statistics of a model that has none."""
+    if statistics == "conjugate" and not serves(model, u):
+        raise UnsupportedModelError(
+            f"{method}(statistics='conjugate') needs coefficients that enter linearly with normal priors, and variances "
+            "with inverse-gamma ones, and this model is not so: use statistics='polynomial', or epf.EPF."
+        )

@@ -1,0 +1,77 @@
+"""The contract of a Gibbs density: p(theta | x_0:t, y_1:t) carried forward in a statistic of fixed size.
+
+Everything here is for one particle; the filter runs it for all. `theta` is the flat parameter vector.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.model._model import StateSpaceModel
+from epf.numerics._keys import lanes
+
+
+class Gibbs(eqx.Module):
+    """How one particle remembers its path, and what that says of theta."""
+
+    @abstractmethod
+    def init(self, model: StateSpaceModel, x_0: Float[Array, "*state"]) -> Any:
+        """The statistic of a path that is only x_0."""
+
+    @abstractmethod
+    def update(
+        self,
+        model: StateSpaceModel,
+        statistic: Any,
+        x_prev: Float[Array, "*state"],
+        new: Float[Array, "*new"],
+        x: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> Any:
+        """The statistic of the path one step longer; x = model.advance(x_prev, new)."""
+
+    @abstractmethod
+    def log_density(self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]) -> Float[Array, ""]:
+        """log p(theta | path), up to a constant of the path."""
+
+    @abstractmethod
+    def draw(
+        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]
+    ) -> Float[Array, " p"]:
+        """A move of theta that leaves p(theta | path) invariant; an independent draw where there is one."""
+
+    @abstractmethod
+    def marginals(self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]) -> "Marginals":
+        """Each element of theta by itself, given the path (and, where the draw is a sweep, given the other blocks)."""
+
+    def draw_all(
+        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: Any, theta: Float[Array, "p particles"]
+    ) -> Float[Array, "p particles"]:
+        """`draw` for all particles."""
+        move = jax.vmap(lambda k, s, t: self.draw(k, model, s, t), -1, -1)
+        return move(lanes(key, theta.shape[1]), statistic, theta)
+
+    def update_all(self, model: StateSpaceModel, statistic: Any, piece: Any) -> Any:
+        """`update` for all particles; `piece` has x_prev, new and x of each, and the step's y and u."""
+        x_prev, new, x, y, u = piece
+        update = jax.vmap(lambda s, before, new, after: self.update(model, s, before, new, after, y, u), -1, -1)
+        return update(statistic, x_prev, new, x)
+
+
+class Marginals(eqx.Module):
+    """The marginal laws of the elements of theta, for one particle."""
+
+    mean: eqx.AbstractVar[Float[Array, " p"]]
+    variance: eqx.AbstractVar[Float[Array, " p"]]
+
+    @abstractmethod
+    def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
+        """P(theta_j <= points_j) for each element j."""
+
+    @abstractmethod
+    def pdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
+        """The density that belongs to `cdf`."""

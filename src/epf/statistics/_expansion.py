@@ -1,0 +1,318 @@
+"""One law's log-density as a polynomial in theta: the sum over steps of these is the Gibbs density (theorem 3).
+
+Three forms. From the drift of a Gaussian law with known covariance, expanded and then squared with no term dropped: the
+increment never exceeds its maximum, so the density is proper whatever the expansion's error. From the log-density of the
+noise, as a series in the residual. From the log-density itself, by its values at nodes. Which one a law allows is read
+off its trace; so is which powers it needs, since a law is often linear in some parameters and does not see others.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+from jaxtyping import Array, Float
+from numpyro.distributions import Distribution
+
+from epf.errors import ModelError, SettingError, UnsupportedModelError
+from epf.model._laws import gaussian_moments, is_gaussian, log_prob, log_prob_observed, observed, without_missing
+from epf.model._model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
+from epf.model._tracing import depends_on
+from epf.numerics._linear_algebra import cholesky, solve_lower
+from epf.polynomial import _collocation as collocation
+from epf.polynomial._basis import Basis, Chebyshev, Monomial, from_values
+from epf.polynomial._indices import LIMIT, Indices, total_degree
+from epf.polynomial._nodes import along, coefficients_from_values, gauss, grid, values_from_coefficients
+from epf.polynomial._structure import structure
+from epf.polynomial._work import work
+from epf.polynomial.taylor import _expand as taylor
+from epf.posterior._chart import Coordinates
+from epf.statistics._approximation import Approximation, Taylor
+from epf.statistics._law import Law, Laws
+
+Place = Callable[[Indices], Basis]  # the basis with these powers, at a particle's box or centre
+# By the number of parameters; half the degree of the log-density. With order 9 for two the sds of STAR come out 10% short.
+_ORDERS = {"drift": {1: 7, 2: 12, 3: 4, 4: 3}, "noise": {1: 7, 2: 9, 3: 4, 4: 3}, "density": {1: 10, 2: 9, 3: 4, 4: 3}}
+_AMONG_OTHERS = 9  # for a parameter that enters by itself in a model of several: with 7 sds are up to 14% short
+_ROOM = 160  # coefficients a particle up to which an order is raised
+_CROWD = 1.6  # nodes a coefficient, above which scattered points are cheaper than a grid
+
+
+class Expansion(eqx.Module):
+    """How one law becomes a polynomial: what is expanded in which powers, and the powers of the log-density."""
+
+    form: str = eqx.field(static=True)
+    of: Indices = eqx.field(static=True)
+    result: Indices = eqx.field(static=True)
+    order: int = eqx.field(static=True)
+
+    def log_density(self, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
+        """The coefficients, in `result`, of log p(value; theta) up to a constant; components that are NaN left out."""
+        form = {"drift": _from_drift, "noise": _from_noise, "density": _from_density}[self.form]
+        return form(self, laws, place)
+
+    def near_the_middle(self, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
+        """The same for a drift in one parameter from its Taylor series about the middle of the box, where that is less work.
+
+        It asks for the drift once (sin(theta x): for a sine and a cosine), and is best where the density is.
+        """
+        basis = place(self.of)
+        white, start = _white(laws, basis.origin), jnp.zeros_like(basis.origin)
+
+        def series() -> Float[Array, " terms k *particles"]:
+            return taylor.expand(lambda u: white(basis.origin + basis.scale * u), Monomial(self.of, start))
+
+        try:
+            program = jax.make_jaxpr(series)()
+        except UnsupportedModelError:  # a function that can only be evaluated
+            return self.log_density(laws, place)
+        nodes = jnp.zeros((self.of.size, *start.shape))
+        if work(program) > work(jax.make_jaxpr(jax.vmap(white))(nodes)):
+            return self.log_density(laws, place)
+        coefficients = jaxpr_as_fun(program)()[0]
+        nodes = jnp.asarray(gauss(2 * self.of.orders[0] + 1), coefficients.dtype)
+        u = nodes.reshape(-1, *(1 for _ in coefficients.shape[1:]))
+        return self._minus_half_the_square(Monomial(self.of, start).sum_first(coefficients[:, None], u))
+
+    def _minus_half_the_square(self, values: Float[Array, "..."]) -> Float[Array, " terms *particles"]:
+        """From whitened residuals, [*nodes, k, *particles], at the nodes of `result`."""
+        p = self.of.parameters
+        return self.result.sparse(from_values(-0.5 * jnp.sum(values**2, axis=p), p))
+
+
+def plan(where: str, law: Law, value: Float[Array, "*event"], p: int, settings: Approximation) -> Expansion | None:
+    """The expansion of one law, None if it says nothing of the parameters."""
+    z = jnp.zeros(p)
+    if not depends_on(law, z):
+        return None
+    drift_is_enough = is_gaussian(law(z)) and not depends_on(lambda z: gaussian_moments(law(z))[1], z)
+    form = settings.of
+    if form == "automatic":
+        form = "drift" if drift_is_enough else "density"
+    if form == "drift" and not drift_is_enough:
+        raise UnsupportedModelError(
+            f"{type(settings).__name__}(of='drift') needs a Gaussian {where}() whose covariance is known, and this one is "
+            "not: use of='density'."
+        )
+    if form == "noise" and not hasattr(law(z), "loc"):
+        raise UnsupportedModelError(
+            f"Taylor(of='noise') needs a {where}() law with a location, such as dist.Cauchy(loc, scale), and "
+            f"{type(law(z)).__name__} has none: use of='density'."
+        )
+    order = settings.order or _default_order(form, p)
+    if settings.order is None and form == "drift" and p > 2:
+        order = _fuller_order(form, law, value, p, order)
+    try:
+        return _with_order(form, law, value, p, order)
+    except SettingError as error:
+        smaller = next((m for m in range(order - 1, 0, -1) if _fits(form, law, value, p, m)), None)
+        remedy = f"order={smaller} fits" if smaller else "no order fits, so make some parameters known with epf.fix"
+        raise SettingError(
+            f"{type(settings).__name__}(order={order}): the log-density of {where}() in {p} parameters has more than "
+            f"{LIMIT} coefficients a particle ({error}); {remedy}."
+        ) from None
+
+
+def look_at(
+    model: StateSpaceModel, approximation: Approximation, u: Array | None
+) -> dict[str, Expansion | None] | None:
+    """How each law of a model is expanded; None if it cannot be traced, because it has inputs that are not here yet."""
+    coordinates = Coordinates(parameters(model), plain=isinstance(approximation, Taylor))
+    params = coordinates.parameters
+    found: dict[str, Expansion | None] = {}
+
+    def trace(z: Float[Array, " p"]) -> None:
+        p = params.named(coordinates.theta(z))
+        x = jnp.zeros(initial_law(model, p).event_shape)
+        new = jnp.zeros(transition_law(model, p, x, u).event_shape)
+        y = jnp.zeros(observation_law(model, p, x, u).event_shape)
+
+        def law(of: Callable[[Any], Distribution]) -> Callable[[Array], Distribution]:
+            return lambda z: of(params.named(coordinates.theta(z)))
+
+        laws = {
+            "initial": (law(lambda p: initial_law(model, p)), x),
+            "transition": (law(lambda p: transition_law(model, p, x, u)), new),
+            "observation": (law(lambda p: observation_law(model, p, x, u)), y),
+        }
+        for where, (of, value) in laws.items():
+            found[where] = plan(where, of, value, params.size, approximation)
+
+    with suppress(ModelError):
+        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    return found if len(found) == 3 else None
+
+
+def any_expansion(p: int, settings: Approximation) -> tuple[Indices, Approximation]:
+    """The powers for a model that cannot be looked at yet, those of any law in all parameters; and the order for them."""
+    order = settings.order or _default_order("density", p)
+    return total_degree(p, 2 * order), settings if p <= 2 else replace(settings, order=order)
+
+
+def _default_order(form: str, p: int) -> int:
+    return _ORDERS[form].get(p, 2)
+
+
+def _fuller_order(form: str, law: Law, value: Array, p: int, least: int) -> int:
+    """Parameters that enter each by itself need the order of one, however many they are; as far as it costs little."""
+    together = structure(lambda z: gaussian_moments(law(z))[0], p).together
+    most = _AMONG_OTHERS if together <= 1 else _default_order(form, together)
+    for order in range(most, least, -1):
+        with suppress(SettingError):
+            if _with_order(form, law, value, p, order).result.size <= _ROOM:
+                return order
+    return least
+
+
+def _with_order(form: str, law: Law, value: Array, p: int, order: int) -> Expansion:
+    if form == "drift":
+        of = structure(lambda z: gaussian_moments(law(z))[0], p).indices(order)
+        result = of.product(of)
+    elif form == "noise":
+        of = structure(lambda z: jnp.asarray(law(z).loc), p).indices(order)  # pyright: ignore[reportAttributeAccessIssue]
+        result = of
+        for _ in range(order - 1):
+            result = result.product(of)
+    else:
+        of = result = structure(lambda z: log_prob(law(z), value), p).indices(2 * order)
+    if result.size > LIMIT:
+        raise SettingError(f"{result.size}")
+    return Expansion(form, of, result, order)
+
+
+def _fits(form: str, law: Law, value: Array, p: int, order: int) -> bool:
+    try:
+        _with_order(form, law, value, p, order)
+    except SettingError:
+        return False
+    return True
+
+
+def _from_drift(self: Expansion, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
+    """-1/2 |L^-1 (value - drift)|^2, H^i and J^i of the paper's equations 11 and 12 in one."""
+    basis, sizes = place(self.of), tuple(order + 1 for order in self.of.orders)
+    white = _white(laws, basis.origin)
+    if isinstance(basis, Monomial):
+        coefficients = taylor.expand(white, basis)
+    else:
+        assert isinstance(basis, Chebyshev)
+        values = jax.vmap(white)(collocation.nodes(basis))
+        if self.of.size == prod(sizes):
+            values = values.reshape(*sizes, *values.shape[1:])
+            for i, order in enumerate(self.of.orders):
+                values = along(_interpolation(order), values, i)
+            return self._minus_half_the_square(values)
+        coefficients = collocation.transform(basis, values)  # powers that the set leaves out are left out
+    return -0.5 * jnp.sum(basis.multiply(coefficients, coefficients), axis=1)
+
+
+def _white(laws: Laws, origin: Float[Array, " p"]) -> Callable[[Float[Array, " p"]], Float[Array, "k *particles"]]:
+    """L^-1 (value - drift) as a function of the parameters; the covariance L L' does not depend on them."""
+
+    def white(z: Float[Array, " p"]) -> Float[Array, "k *particles"]:
+        def one(law: Law, value: Array) -> Float[Array, " k"]:
+            value = jnp.ravel(value)
+            _, covariance = without_missing(value, gaussian_moments(law(origin))[1])
+            residual = jnp.where(observed(value), value - gaussian_moments(law(z))[0], 0.0)
+            return solve_lower(cholesky(covariance), residual)
+
+        return laws.each(one)
+
+    return white
+
+
+@lru_cache
+def _interpolation(order: int) -> Float[np.ndarray, "more nodes"]:
+    """From the values at its nodes of a polynomial to those at the nodes of its square."""
+    return values_from_coefficients(2 * order + 1, order) @ coefficients_from_values(order + 1)
+
+
+def _from_noise(self: Expansion, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
+    return laws.each(lambda law, value: _noise_of_one(self, law, value, place))
+
+
+def _noise_of_one(self: Expansion, law: Law, value: Array, place: Place) -> Float[Array, " terms"]:
+    """sum_j g_j v^j with v = value - location, g the Taylor coefficients of the noise's log-density at v = 0."""
+    origin = place(self.of).origin
+    basis = place(self.of)
+    assert isinstance(basis, Monomial)
+    value = jnp.asarray(value, float)
+    if value.ndim != 0:
+        raise UnsupportedModelError("Taylor(of='noise') is for a law of one number: use of='density' for a vector.")
+
+    def location(z: Float[Array, " p"]) -> Float[Array, ""]:
+        return jnp.asarray(law(z).loc)  # pyright: ignore[reportAttributeAccessIssue]
+
+    there = observed(value)
+    value = jnp.where(there, value, 0.0)
+    noise = Monomial(total_degree(1, self.order), jnp.zeros(1))
+    g = taylor.expand(lambda v: log_prob(law(origin), location(origin) + v[0]), noise)
+    v = taylor.expand(lambda z: value - location(z), basis)
+    powers, total = self.of, g[-1] * jnp.zeros(self.of.size).at[0].set(1.0)
+    for g_j in g[-2::-1]:  # Horner's rule, the set of powers growing by one factor at a time
+        wide = place(powers)
+        product = wide.multiply(total, self.of.embed(v, powers))
+        powers = powers.product(self.of) if powers.size < self.result.size else self.result
+        total = _cut(powers, product, wide.indices.product(wide.indices)).at[0].add(g_j)
+    return jnp.where(there, total, 0.0)
+
+
+def _cut(wanted: Indices, coefficients: Array, given: Indices) -> Array:
+    """Coefficients in a smaller set, where those left out are known to be zero."""
+    place = {k: i for i, k in enumerate(given.exponents)}
+    return coefficients[np.array([place[k] for k in wanted.exponents])]
+
+
+def _from_density(self: Expansion, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
+    basis = place(self.result)
+
+    def log_density(z: Float[Array, " p"]) -> Float[Array, "*particles"]:
+        return laws.each(lambda law, value: log_prob_observed(law(z), value))
+
+    if isinstance(basis, Monomial):
+        return taylor.expand(log_density, basis)
+    assert isinstance(basis, Chebyshev)
+    points = points_of(self.result)
+    values = jax.vmap(log_density)(basis.origin + basis.scale * jnp.asarray(points))
+    if points.shape[0] == prod(order + 1 for order in self.result.orders):
+        sizes = [order + 1 for order in self.result.orders]
+        return self.result.sparse(from_values(values.reshape(*sizes, *values.shape[1:]), len(sizes)))
+    return along(_fit(self.result), values, 0)
+
+
+def points_of(indices: Indices) -> Float[np.ndarray, "points p"]:
+    """Where on the cube a log-density is evaluated: a grid of Gauss nodes, or scattered points if those are too many."""
+    count = prod(order + 1 for order in indices.orders)
+    if indices.parameters <= 2 or count <= _CROWD * indices.size:
+        return grid(indices.orders)
+    return _scattered(indices)
+
+
+@lru_cache
+def _scattered(indices: Indices) -> Float[np.ndarray, "points p"]:
+    """Kronecker's sequence of the generalised golden ratio, bent to Chebyshev's density."""
+    p, count = indices.parameters, int(np.ceil(_CROWD * indices.size))
+    ratio = np.max(np.roots([1.0, *([0.0] * (p - 1)), -1.0, -1.0]).real)
+    steps = ratio ** -np.arange(1.0, p + 1.0)
+    return np.sin(np.pi * (np.mod(0.5 + np.outer(np.arange(1, count + 1), steps), 1.0) - 0.5))
+
+
+@lru_cache
+def _fit(indices: Indices) -> Float[np.ndarray, "terms points"]:
+    """Least squares at the scattered points: a fixed matrix, since the points are the same on every box."""
+    columns = [
+        np.prod([np.cos(k * np.arccos(x)) for k, x in zip(exponent, _scattered(indices).T, strict=True)], axis=0)
+        for exponent in indices.exponents
+    ]
+    return np.linalg.pinv(np.stack(columns, axis=1))
+
+
+def is_taylor(settings: Approximation) -> bool:
+    return isinstance(settings, Taylor)

@@ -1,0 +1,431 @@
+"""The extended parameter filter's statistic: log p(theta | path) as a polynomial of fixed size (theorem 3 of the paper).
+
+Every step adds the polynomial of its log-density; the prior is kept exact and is not part of the sum. The constant term
+says nothing of theta and is dropped. Polynomials live on a box (Chebyshev) or about a centre (Taylor), in the
+coordinates of `coordinates`; each particle carries its own box, which may be the same for all, and `following` moves it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import Distribution
+
+from epf.model._laws import log_prob_observed
+from epf.model._model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
+from epf.model._tracing import depends_on
+from epf.numerics._chunks import in_parts
+from epf.numerics._keys import lanes, packed, unpacked
+from epf.numerics._sums import Compensated, Plain
+from epf.polynomial._basis import Basis, Chebyshev, Monomial, design_on_cube
+from epf.polynomial._indices import Indices
+from epf.polynomial._nodes import along
+from epf.posterior._chart import Coordinates
+from epf.posterior._quadrature import grid
+from epf.posterior.samplers._base import Sampler
+from epf.posterior.samplers._inverse_cdf import InverseCDF, inverse_side_by_side, resolved
+from epf.statistics import _approximation as settings
+from epf.statistics._base import Gibbs
+from epf.statistics._expansion import any_expansion, look_at, plan
+from epf.statistics._law import Laws
+from epf.statistics._marginals import (
+    POINTS,
+    PolynomialMarginals,
+    joint_marginals,
+    marginals_on_grids,
+    normalised,
+)
+from epf.statistics._start import first_box, first_centre
+
+
+class PathPolynomial(eqx.Module):
+    """What one particle remembers: coefficients, the box where its density is, and the centre if that moves."""
+
+    coefficients: Compensated | Plain
+    low: Float[Array, " p"]
+    high: Float[Array, " p"]
+    centre: Float[Array, " p"] | None
+
+
+class LogPolynomial(Gibbs):
+    """p(theta | path) as prior x exp(polynomial), for any law of a model."""
+
+    indices: Indices = eqx.field(static=True)
+    approximation: settings.Approximation
+    sampler: Sampler
+    discount: float
+    follow_mode: str = eqx.field(static=True)
+    near_the_middle: bool = eqx.field(default=False, static=True)  # whether steps are expanded there
+
+    @classmethod
+    def of(
+        cls,
+        model: StateSpaceModel,
+        approximation: settings.Approximation,
+        sampler: Sampler,
+        discount: float,
+        u: Array | None,
+    ) -> "LogPolynomial":
+        """The Gibbs density of a model; `u` is a row of its inputs, if it has any."""
+        expansions = look_at(model, approximation, u)
+        p = parameters(model).size
+        if expansions is None:
+            (indices, approximation), forms = any_expansion(p, approximation), {"density"}
+        else:
+            found = [expansion for expansion in expansions.values() if expansion is not None]
+            powers = {k for expansion in found for k in expansion.result.exponents} | {(0,) * p}
+            indices, forms = Indices(tuple(powers)), {expansion.form for expansion in found}
+        return cls(indices, approximation, sampler, discount, _follow(approximation, forms, discount, p))
+
+    def of_lower_order(self, model: StateSpaceModel, u: Array | None) -> "LogPolynomial | None":
+        """The same statistic with steps expanded to half the order, where the order is the library's choice.
+
+        Only for drifts on a shared box: there a step is as good as the box is narrow. For one parameter they are expanded
+        about the middle of the box (SIN: enough for all steps from t = 50 on, where at nodes it is for 76 to 97%).
+        """
+        if self.approximation.order is not None or not self.moves or self.follow_mode != "shared":
+            return None
+        laws = [law for law in (look_at(model, self.approximation, u) or {}).values() if law is not None]
+        if not laws or any(law.form != "drift" for law in laws):
+            return None
+        lower = replace(self.approximation, order=(max(law.order for law in laws) + 1) // 2)
+        fewer = [law for law in (look_at(model, lower, u) or {}).values() if law is not None]
+        if all(law.of == other.of for law, other in zip(laws, fewer, strict=True)):  # polynomials as they are
+            return None
+        return replace(self, approximation=lower, near_the_middle=parameters(model).size == 1)
+
+    @property
+    def moves(self) -> bool:
+        """Whether polynomials are carried to another box as the posterior shrinks."""
+        return isinstance(self.approximation, settings.Chebyshev) and self.follow_mode != "no"
+
+    @property
+    def _sum(self) -> type[Compensated] | type[Plain]:
+        """On a box that follows the posterior no value is ever more than some hundred nats, and float32 adds those to
+        1e-5; on one that stays they grow with time."""
+        return Plain if self.moves else Compensated
+
+    @property
+    def recentres(self) -> bool:
+        return isinstance(self.approximation, settings.Taylor) and self.approximation.follow
+
+    def coordinates(self, model: StateSpaceModel) -> Coordinates:
+        return Coordinates(parameters(model), plain=isinstance(self.approximation, settings.Taylor))
+
+    def basis(self, model: StateSpaceModel, statistic: PathPolynomial) -> Basis:
+        """What the particle's coefficients multiply."""
+        return self._place(model, statistic)(self.indices)
+
+    def init(self, model: StateSpaceModel, x_0: Float[Array, "*state"]) -> PathPolynomial:
+        low, high = first_box(self.coordinates(model), self.approximation)
+        centre = first_centre(self.coordinates(model), self.approximation) if self.recentres else None
+        empty = PathPolynomial(self._sum.zero((self.indices.size,)), low, high, centre)
+        coefficients = self._expanded(model, empty, "initial", lambda p, _: initial_law(model, p), x_0, x_0)
+        return self.add(empty, coefficients)
+
+    def update(
+        self,
+        model: StateSpaceModel,
+        statistic: PathPolynomial,
+        x_prev: Float[Array, "*state"],
+        new: Float[Array, "*new"],
+        x: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> PathPolynomial:
+        return self.add(statistic, self.increment(model, statistic, x_prev, new, x, y, u))
+
+    def update_all(self, model: StateSpaceModel, statistic: PathPolynomial, piece: Any) -> PathPolynomial:
+        """On one box nodes and middle are the same for all particles."""
+        if not self.moves or self.follow_mode == "each":
+            return super().update_all(model, statistic, piece)
+        x_prev, new, x, y, u = piece
+        box = jax.tree.map(lambda leaf: leaf[..., 0], statistic)
+
+        def step(past: Any, path: tuple[Array, Array, Array]) -> Any:
+            return self._sum_with(past, self.increment(model, box, *path, y, u, many=True))
+
+        rows = min(prod(order + 1 for order in self.indices.orders), 8 * self.indices.size)
+        sums = in_parts(step, statistic.coefficients, (x_prev, new, x), max(rows, 64))
+        return eqx.tree_at(lambda s: s.coefficients, statistic, sums)
+
+    def move(self, statistic: PathPolynomial, low: Float[Array, " p"], high: Float[Array, " p"]) -> PathPolynomial:
+        """The same polynomial on another box."""
+        old, new = (Chebyshev(self.indices, *box) for box in ((statistic.low, statistic.high), (low, high)))
+        moved = old.move(statistic.coefficients.value, new).at[0].set(0.0)
+        return PathPolynomial(self._sum.zero(moved.shape).add(moved), low, high, statistic.centre)
+
+    def recentre(self, statistic: PathPolynomial, centre: Float[Array, " p"]) -> PathPolynomial:
+        """The same polynomial about another centre."""
+        assert statistic.centre is not None
+        old, new = Monomial(self.indices, statistic.centre), Monomial(self.indices, centre)
+        moved = old.move(statistic.coefficients.value, new).at[0].set(0.0)
+        return PathPolynomial(self._sum.zero(moved.shape).add(moved), statistic.low, statistic.high, centre)
+
+    def add(self, statistic: PathPolynomial, increment: Float[Array, " terms"]) -> PathPolynomial:
+        """One step's polynomial, added to what is left of the past."""
+        return eqx.tree_at(lambda s: s.coefficients, statistic, self._sum_with(statistic.coefficients, increment))
+
+    def _sum_with(self, past: Any, increment: Float[Array, " terms *particles"]) -> Any:
+        if self.discount < 1.0:
+            past = jax.tree.map(lambda part: self.discount * part, past)
+        return past.add(increment.at[0].set(0.0))
+
+    def increment(
+        self,
+        model: StateSpaceModel,
+        statistic: PathPolynomial,
+        x_prev: Float[Array, "..."],
+        new: Float[Array, "..."],
+        x: Float[Array, "..."],
+        y: Float[Array, "*y"],
+        u: Array | None,
+        many: bool = False,
+    ) -> Float[Array, " terms *particles"]:
+        """The polynomial of one step's log-density on the particle's box; or of `many` particles', who share that box."""
+        if many:
+            y = jnp.broadcast_to(jnp.asarray(y)[..., None], (*jnp.shape(y), x.shape[-1]))
+
+        def transition(p: Any, x_prev: Array) -> Distribution:
+            return transition_law(model, p, x_prev, u)
+
+        def observation(p: Any, x: Array) -> Distribution:
+            return observation_law(model, p, x, u)
+
+        moved = self._expanded(model, statistic, "transition", transition, x_prev, new, many)
+        return moved + self._expanded(model, statistic, "observation", observation, x, y, many)
+
+    def exact_increment(
+        self,
+        model: StateSpaceModel,
+        z: Float[Array, " p"],
+        x_prev: Float[Array, "*state"],
+        new: Float[Array, "*new"],
+        x: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> Float[Array, ""]:
+        """What `increment` stands for, at one point, up to a constant: laws that do not see the parameters are left out."""
+        coordinates = self.coordinates(model)
+
+        def law(where: Callable[[Any], Distribution], value: Array) -> Float[Array, ""]:
+            def of(z: Float[Array, " p"]) -> Distribution:
+                return where(coordinates.parameters.named(coordinates.theta(z)))
+
+            return log_prob_observed(of(z), value) if depends_on(of, z) else jnp.zeros(())
+
+        moved = law(lambda p: transition_law(model, p, x_prev, u), new)
+        return moved + law(lambda p: observation_law(model, p, x, u), y)
+
+    def on_cube(
+        self, model: StateSpaceModel, statistic: PathPolynomial
+    ) -> Callable[[Float[np.ndarray | Array, "points p"]], Float[Array, " points"]]:
+        """The log-density in the coordinates of the particle's box, -1 to 1 along each parameter.
+
+        The basis on the cube is the same for all particles, so at fixed points this is one matrix product for all.
+        """
+        origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
+        coordinates, coefficients = self.coordinates(model), statistic.coefficients.value
+        p = coordinates.parameters.size
+
+        def log_density(points: Float[np.ndarray | Array, "points p"]) -> Float[Array, " points"]:
+            z = origin + scale * points
+            if self.moves and isinstance(points, np.ndarray):
+                design = design_on_cube(self.indices, points)
+            else:
+                here = jnp.asarray(points)
+                design = self.on_the_cube(p).design(here) if self.moves else self.basis(model, statistic).design(z)
+            return jnp.matmul(design, coefficients, precision="highest") + jax.vmap(coordinates.log_prior)(z)
+
+        return log_density
+
+    def on_grid(
+        self, model: StateSpaceModel, statistic: PathPolynomial, line: Float[np.ndarray, " points"]
+    ) -> Float[Array, "*points particles"]:
+        """The log-densities of all particles on the grid `line` x .. x `line` of the one box that they share."""
+        low, high = statistic.low[:, 0], statistic.high[:, 0]
+        origin, scale, p = 0.5 * (low + high), 0.5 * (high - low), low.shape[0]
+        axes = np.meshgrid(*([line] * p), indexing="ij")
+        z = origin + scale * jnp.asarray(np.stack([axis.ravel() for axis in axes], axis=1), low.dtype)
+        log_prior = jax.vmap(self.coordinates(model).log_prior)(z).reshape([len(line)] * p)
+        first = jax.tree.map(lambda leaf: leaf[..., 0], statistic)
+        values = self.indices.dense(statistic.coefficients.value)
+        for i, order in enumerate(self.indices.orders):
+            design = self._design_along(
+                i, order, self.basis(model, first), line, origin[i] + scale[i] * jnp.asarray(line)
+            )
+            values = along(design, values, i)
+        return values + log_prior[..., None]
+
+    def log_density(
+        self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
+    ) -> Float[Array, ""]:
+        z = self.coordinates(model).point(theta)
+        polynomial = self.basis(model, statistic).evaluate(statistic.coefficients.value, z)
+        inside = jnp.all((z >= statistic.low) & (z <= statistic.high))
+        return jnp.where(inside, parameters(model).log_prior(theta) + polynomial, -jnp.inf)
+
+    def draw(
+        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
+    ) -> Float[Array, " p"]:
+        origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
+        coordinates = self.coordinates(model)
+        here = jnp.clip((coordinates.point(theta) - origin) / scale, -1.0, 1.0)
+        moved = self.sampler.draw(key, self.on_cube(model, statistic), here)
+        return coordinates.theta(origin + scale * moved)
+
+    def draw_all(
+        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, "p particles"]
+    ) -> Float[Array, "p particles"]:
+        """For one or two parameters on one box, written out for many particles at once: the quickest by far."""
+        if self.follow_mode == "each":
+            return super().draw_all(key, model, statistic, theta)
+        if isinstance(self.sampler, InverseCDF) and theta.shape[0] <= 2:
+            return self._draw_on_grid(key, model, statistic, theta, self.sampler.points)
+        # On one box densities are much alike: a sampler may learn from their mean what it would from each.
+        mean = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=-1), statistic)
+        sampler = self.sampler.near(self.on_cube(model, mean), jnp.zeros_like(theta[:, 0]))
+        return Gibbs.draw_all(eqx.tree_at(lambda g: g.sampler, self, sampler), key, model, statistic, theta)
+
+    def _draw_on_grid(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        statistic: PathPolynomial,
+        theta: Float[Array, "p particles"],
+        points: int,
+    ) -> Float[Array, "p particles"]:
+        """`InverseCDF.draw` with one grid for all; particle by particle in a part where that does not resolve them all."""
+        coordinates, p = self.coordinates(model), theta.shape[0]
+
+        def draw(theta: Float[Array, "p some"], given: tuple[Array, PathPolynomial]) -> Float[Array, "p some"]:
+            words, statistic = given
+            keys = jax.vmap(unpacked, -1)(words)
+            values = self.on_grid(model, statistic, grid(points))
+
+            def second(first: Float[Array, " some"]) -> Float[Array, "points some"]:
+                along = jax.vmap(lambda s, first: self._second_given_first(model, s, first, points), -1, -1)
+                return along(statistic, first)
+
+            def at_once() -> Float[Array, "p some"]:
+                fractions = jax.vmap(lambda key: jax.random.uniform(key, (p,), theta.dtype), out_axes=-1)(keys)
+                u = inverse_side_by_side(values, fractions, second)
+                z = statistic.low + (statistic.high - statistic.low) * u
+                inside = jnp.isfinite(jax.vmap(coordinates.log_prior, -1, -1)(z))
+                return jnp.where(inside, jax.vmap(coordinates.theta, -1, -1)(z), theta)
+
+            def one_by_one() -> Float[Array, "p some"]:
+                return jax.vmap(lambda key, s, theta: self.draw(key, model, s, theta), (0, -1, -1), -1)(
+                    keys, statistic, theta
+                )
+
+            return jax.lax.cond(jnp.all(resolved(values)), at_once, one_by_one)
+
+        words = jax.vmap(packed, out_axes=-1)(lanes(key, theta.shape[1]))
+        return in_parts(draw, theta, (words, statistic), rows=points**p)
+
+    def _second_given_first(
+        self, model: StateSpaceModel, statistic: PathPolynomial, first: Float[Array, ""], points: int
+    ) -> Float[Array, " points"]:
+        """The log-density of the second of two parameters on the grid, where the first is at a fraction of its box."""
+        line = grid(points)
+        u = jnp.stack([jnp.broadcast_to(2.0 * first - 1.0, points), jnp.asarray(line, first.dtype)], axis=1)
+        z = 0.5 * (statistic.low + statistic.high) + 0.5 * (statistic.high - statistic.low) * u
+        at, basis = (u, self.on_the_cube(2)) if self.moves else (z, self.basis(model, statistic))
+        section = basis.sections(statistic.coefficients.value, at[0])[1]
+        design = self._design_along(1, section.shape[0] - 1, basis, line, z[:, 1])
+        return jnp.matmul(design, section, precision="highest") + jax.vmap(self.coordinates(model).log_prior)(z)
+
+    def marginals(
+        self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
+    ) -> PolynomialMarginals:
+        density = self.marginal_densities(model, statistic, theta)
+        return marginals_on_grids(self.coordinates(model), density, statistic.low, statistic.high)
+
+    def marginal_densities(
+        self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
+    ) -> Float[Array, "p points"]:
+        """The density of each parameter on the cube; for three and more, given the particle's draw of the others."""
+        p = theta.shape[0]
+        if p <= 2:
+            return joint_marginals(self.on_cube(model, statistic), p)
+        coordinates, line = self.coordinates(model), grid(POINTS)
+        origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
+        here = coordinates.point(theta)
+        # On the cube the basis is the same for all particles, and so are its functions on the grid.
+        basis = self.on_the_cube(p) if self.moves else self.basis(model, statistic)
+        sections = basis.sections(statistic.coefficients.value, (here - origin) / scale if self.moves else here)
+        values = []
+        for i, section in enumerate(sections):
+            at = origin[i] + scale[i] * jnp.asarray(line, theta.dtype)
+            design = self._design_along(i, section.shape[0] - 1, basis, line, at)
+            prior = jax.vmap(coordinates.log_prior)(jnp.broadcast_to(here, (POINTS, p)).at[:, i].set(at))
+            values.append(jnp.matmul(design, section, precision="highest") + prior)
+        return normalised(jnp.stack(values))
+
+    def _design_along(
+        self, i: int, order: int, basis: Basis, line: Float[np.ndarray, " points"], at: Float[Array, " points"]
+    ) -> Float[Array, "points degrees"]:
+        """The functions of parameter i alone, at points given as those of the cube and as they are on the box."""
+        powers = Indices(tuple((k,) for k in range(order + 1)))
+        if self.moves:
+            return design_on_cube(powers, line[:, None])
+        return _along_axis(basis, powers, i).design(at[:, None])
+
+    def on_the_cube(self, p: int) -> Chebyshev:
+        """The basis of every box, in the coordinates of the box."""
+        return Chebyshev(self.indices, -np.ones(p), np.ones(p))
+
+    def _place(self, model: StateSpaceModel, statistic: PathPolynomial) -> Callable[[Indices], Basis]:
+        coordinates = self.coordinates(model)
+        if isinstance(self.approximation, settings.Taylor):
+            centre = statistic.centre
+            if centre is None:
+                centre = first_centre(coordinates, self.approximation)
+            return lambda indices: Monomial(indices, centre)
+        low, high = (statistic.low, statistic.high) if self.moves else first_box(coordinates, self.approximation)
+        return lambda indices: Chebyshev(indices, low, high)
+
+    def _expanded(
+        self,
+        model: StateSpaceModel,
+        statistic: PathPolynomial,
+        where: str,
+        law_of: Callable[[Any, Array], Distribution],
+        state: Float[Array, "*state"],
+        value: Float[Array, "*event"],
+        many: bool = False,
+    ) -> Float[Array, " terms *particles"]:
+        coordinates = self.coordinates(model)
+        params = coordinates.parameters
+        laws = Laws(lambda z, state: law_of(params.named(coordinates.theta(z)), state), state, value, many)
+        expansion = plan(where, *laws.first, params.size, self.approximation)
+        if expansion is None:
+            return jnp.zeros((self.indices.size, *value.shape[-1:]) if many else self.indices.size)
+        form = expansion.near_the_middle if self.near_the_middle else expansion.log_density
+        return expansion.result.embed(form(laws, self._place(model, statistic)), self.indices)
+
+
+def _along_axis(basis: Basis, indices: Indices, i: int) -> Basis:
+    """The basis of one parameter alone."""
+    if isinstance(basis, Monomial):
+        return Monomial(indices, basis.centre[i : i + 1])
+    assert isinstance(basis, Chebyshev)
+    return Chebyshev(indices, basis.low[i : i + 1], basis.high[i : i + 1])
+
+
+def _follow(approximation: settings.Approximation, forms: set[str], discount: float, p: int) -> str:
+    """One box for all where the square keeps every particle in bounds; a box for each where densities may be sharp."""
+    if isinstance(approximation, settings.Taylor):
+        return "shared"
+    assert isinstance(approximation, settings.Chebyshev)
+    asked = approximation.follow
+    if discount < 1.0 or asked != "automatic":
+        return "no" if discount < 1.0 else asked
+    return "each" if "density" in forms and p <= 2 else "shared"

@@ -1,0 +1,278 @@
+"""A stream or an answer on disk: written whole or not at all, read without running anything.
+
+The file (`tensors.py` has its format) holds the arrays of the method's state and a header that says whose they are. What
+structure they are put into comes from the model and the method in hand, traced but not run; the file has no say in it.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from epf.errors import CheckpointError, EPFWarning
+from epf.filters._base import Filter, start, strong
+from epf.model._model import StateSpaceModel, check_is_model, initial_law, observation_law, parameters
+from epf.numerics._keys import root_key
+from epf.offline._base import MarkovChains, Offline, Sequential
+from epf.storage._fingerprint import describe, model_traces, rebuild
+from epf.storage._tensors import TensorFile, inspect, pack, write
+
+SCHEMA = 1
+_LIBRARIES = ("epfilter", "jax", "jaxlib", "numpyro", "equinox", "numpy")
+_NUMERICS = ("epfilter", "jax", "jaxlib")  # another version of these may round differently
+_MOST_STEPS = 2**31 - 1
+_MOST_INPUTS = 1 << 20
+# What a file may hold: in words, the function that reads it, and the methods that it may be of.
+_KINDS: dict[str, tuple[str, str, tuple[type, ...]]] = {
+    "stream": ("a stream", "epf.Stream.load", (Filter,)),
+    "result": ("a result", "epf.load", (Filter, Sequential)),
+    "chains": ("Markov chains", "epf.load", (MarkovChains,)),
+}
+
+Wanted = dict[str, tuple[np.dtype, tuple[int, ...]]]
+
+
+class Saved(NamedTuple):
+    """What a file held, checked."""
+
+    kind: str
+    method: Any
+    seed: int
+    t: int
+    inputs: int
+    state: Any
+    facts: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+def owner(model: StateSpaceModel, method: Filter | Offline, inputs: int | None) -> dict[str, Any]:
+    """Whose state it is: the part of the header that stays the same while a stream runs.
+
+    Before the first observation it is not known how many `inputs` there are, and the laws cannot be traced.
+    """
+    whose = {
+        "model": describe(model),
+        "model_traces": "" if inputs is None else model_traces(model, inputs),
+        "method": describe(method),
+        "inputs": inputs or 0,
+        "versions": versions(),
+        "precision": str(_float()),
+    }
+    return {**whose, "fingerprint": _fingerprint(whose)}
+
+
+def save_state(
+    path: Path,
+    kind: str,
+    whose: Mapping[str, Any],
+    seed: int,
+    t: int,
+    state: Any,
+    facts: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    keep: int = 0,
+) -> None:
+    """Write a method's state with whatever else belongs to it: `facts` as JSON, `arrays` beside those of the state."""
+    header = {"kind": kind, "schema": SCHEMA, **whose, "seed": seed, "t": t, "facts": dict(facts)}
+    # Nothing is stored of a state before the first observation: it is made again from the seed.
+    stored = {name: np.asarray(leaf) for name, leaf in leaves("state", state).items()} if t else {}
+    write(path, pack(header, {**stored, **arrays}), keep)
+
+
+def load_state(
+    path: Path,
+    kinds: tuple[str, ...],
+    model: StateSpaceModel,
+    method: Filter | Offline | None,
+    others: Callable[[TensorFile, StateSpaceModel, Any], Wanted],
+) -> Saved:
+    """Read what `save_state` wrote, for this model; `others` says which arrays there must be beside the state's."""
+    check_is_model(model)
+    file = inspect(path)
+    header = check_header(file, *kinds)
+    allowed = _KINDS[header["kind"]][2]
+    if method is None:
+        method = rebuild(header["method"], path.stat().st_size, allowed)
+    _check_owner(path, header, model, method)
+    if not isinstance(method, allowed):
+        raise malformed(path)
+    beside = others(file, model, method)
+    structure = _structure(method, model, header) if header["t"] else None
+    own: Wanted = {name: (np.dtype(leaf.dtype), tuple(leaf.shape)) for name, leaf in leaves("state", structure).items()}
+    found = file.read(own | beside)
+    _mind_versions(path, header)
+    state = None if structure is None else _filled(structure, found)
+    arrays = {name: array for name, array in found.items() if name not in own}
+    return Saved(header["kind"], method, header["seed"], header["t"], header["inputs"], state, header["facts"], arrays)
+
+
+def check_header(file: TensorFile, *kinds: str) -> dict[str, Any]:
+    """The header, if every entry is of its kind; the schema is looked at first, since all else follows from it."""
+    header, path = file.header, file.path
+    schema = header.get("schema")
+    if type(schema) is not int or schema != SCHEMA:
+        raise CheckpointError(
+            f"{path} was written in schema {str(schema)[:20]!r} and this version of epf reads schema {SCHEMA}: use the "
+            f"version that wrote it ({_version_in(header)})."
+        )
+    kind = header.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise malformed(path)
+    if kind not in kinds:
+        held, reader, _ = _KINDS[kind]
+        raise CheckpointError(f"{path} holds {held}, and {_KINDS[kinds[0]][0]} was asked for: use {reader}.")
+    if not _is_sound(header):
+        raise malformed(path)
+    if header["precision"] != str(_float()):
+        raise CheckpointError(
+            f"{path} was computed in {header['precision'][:20]} and JAX is now set to {_float()}: set jax_enable_x64 as it "
+            "was then."
+        )
+    return header
+
+
+def malformed(path: Path) -> CheckpointError:
+    """The error for a header whose entries are not what they should be."""
+    return CheckpointError(f"{path} has a malformed header: use an earlier copy, or start afresh.")
+
+
+def _is_sound(header: Mapping[str, Any]) -> bool:
+    try:
+        return (
+            _is_size(header.get("t"), _MOST_STEPS)
+            and _is_size(header.get("inputs"), _MOST_INPUTS)
+            and type(header.get("seed")) is int
+            and -(2**63) <= header["seed"] < 2**63
+            and isinstance(header.get("versions"), dict)
+            and isinstance(header.get("facts"), dict)
+            and isinstance(header.get("model_traces"), str)
+            and isinstance(header.get("precision"), str)
+            and "model" in header
+            and "method" in header
+            and header.get("fingerprint") == _fingerprint(header)
+        )
+    except RecursionError:  # brackets within brackets, a thousand deep
+        return False
+
+
+def number(path: Path, facts: Mapping[str, Any], name: str) -> float:
+    """A float that was stored exactly, infinity and NaN included."""
+    try:
+        return float.fromhex(facts[name])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise CheckpointError(f"{path} has no proper {name!r} in its header: use an earlier copy.") from None
+
+
+def observation_shape(model: StateSpaceModel, inputs: int) -> tuple[int, ...]:
+    """The shape of one observation, with nothing computed."""
+    u = jax.ShapeDtypeStruct((inputs,), _float()) if inputs else None
+    params, found = parameters(model), []
+
+    def trace(theta: jax.Array, u: jax.Array | None) -> None:
+        p = params.named(theta)
+        x = jnp.zeros(initial_law(model, p).event_shape)
+        found.append(tuple(observation_law(model, p, x, u).event_shape))
+
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), _float()), u)
+    return found[0]
+
+
+def versions() -> dict[str, str]:
+    """The libraries that an answer depends on."""
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+def _check_owner(path: Path, header: dict[str, Any], model: StateSpaceModel, method: Any) -> None:
+    """Whether the file is of this model and this method."""
+    if header["method"] != json.loads(json.dumps(describe(method))):
+        theirs, ours = _class_in(header["method"]), type(method).__name__
+        how = f"{theirs}, not {ours}" if theirs != ours else f"{theirs} with other settings"
+        raise CheckpointError(f"{path} is of the method {how}: give the method that made it, or leave it out.")
+    same_tracer = all(header["versions"].get(name) == versions()[name] for name in ("jax", "numpyro"))
+    described = header["model"] == json.loads(json.dumps(describe(model)))
+    traced = same_tracer and header["t"] > 0
+    if not described or (traced and header["model_traces"] != model_traces(model, header["inputs"])):
+        theirs, ours = _class_in(header["model"]), type(model).__name__
+        how = f"{theirs}, not {ours}" if theirs != ours else f"{theirs} with other fields, priors or laws"
+        raise CheckpointError(f"{path} is of the model {how}: give the model that made it.")
+
+
+def _mind_versions(path: Path, header: dict[str, Any]) -> None:
+    now = versions()
+    for name in _NUMERICS:
+        before = str(header["versions"].get(name))[:40]
+        if before != now[name]:
+            warnings.warn(
+                f"{path} was written with {name} {before}, and this is {now[name]}: the run goes on, but perhaps not bit "
+                "for bit as it would have.",
+                EPFWarning,
+                stacklevel=4,
+            )
+
+
+def _structure(method: Any, model: StateSpaceModel, header: Mapping[str, Any]) -> Any:
+    """The state's tree with shapes in place of arrays; nothing is computed."""
+    root, steps, inputs = root_key(header["seed"]), header["t"], header["inputs"]
+    if not isinstance(method, Offline):
+        u = jax.ShapeDtypeStruct((inputs,), _float()) if inputs else None
+        return eqx.filter_eval_shape(start, method, model, root, u)
+    ys = jax.ShapeDtypeStruct((steps, *observation_shape(model, inputs)), _float())
+    us = jax.ShapeDtypeStruct((steps, inputs), _float()) if inputs else None
+    method = method.grown(len(header["facts"].get("paused", ())))
+    return eqx.filter_eval_shape(lambda ys, us: strong(method.begin(root, model, ys, us)), ys, us)
+
+
+def leaves(name: str, tree: Any) -> dict[str, Any]:
+    """The arrays of a tree by name; what is not an array is part of the structure."""
+    pairs = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, _is_array))[0]
+    return {f"{name}.{jax.tree_util.keystr(path, simple=True, separator='.')}": leaf for path, leaf in pairs}
+
+
+def _filled(structure: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    shapes, rest = eqx.partition(structure, _is_array)
+    paths, treedef = jax.tree_util.tree_flatten(shapes)
+    values = [jnp.asarray(arrays[name]) for name in leaves("state", structure)]
+    assert len(paths) == len(values)
+    return eqx.combine(jax.tree_util.tree_unflatten(treedef, values), rest)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct) or eqx.is_array(leaf)
+
+
+def _fingerprint(header: Mapping[str, Any]) -> str:
+    """Model and method in one short name."""
+    whose = [header["model"], header["model_traces"], header["method"]]
+    return hashlib.sha256(json.dumps(whose, sort_keys=True).encode()).hexdigest()
+
+
+def _is_size(value: object, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def _float() -> np.dtype:
+    return np.dtype(jnp.zeros(()).dtype)
+
+
+def _class_in(description: Any) -> str:
+    return str(description.get("class"))[:60] if isinstance(description, dict) else "unknown"
+
+
+def _version_in(header: Mapping[str, Any]) -> str:
+    found = header.get("versions")
+    return f"epf {str(found.get('epfilter'))[:20]}" if isinstance(found, dict) else "unknown"

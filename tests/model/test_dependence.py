@@ -1,0 +1,184 @@
+"""What a trace shows of a function: true and false cases of each question, among them those a derivative cannot see."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from epf.model._tracing import depends_on, homogeneity, is_affine
+
+A = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
+V = jnp.array([0.3, -0.7])
+S = jnp.array(1.3)
+
+
+@jax.custom_jvp
+def rounded_as_if_smooth(x):
+    return jnp.round(x)
+
+
+rounded_as_if_smooth.defjvp(lambda primals, tangents: (jnp.round(primals[0]), tangents[0]))
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x, z: x + z, True),
+        (lambda x, z: z * 2.0, False),
+        (lambda x, z: {"a": z, "b": (x,)}, True),
+        (lambda x, z: {"a": z, "b": 3.0}, False),
+        (lambda x, z: jnp.zeros_like(x) + z, False),  # the shape of x is not its value
+        (lambda x, z: x.shape[0] * z, False),
+        (lambda x, z: jax.jit(lambda a, b: (a, b))(x, z)[1], False),
+        (lambda x, z: jax.jit(lambda a, b: (a, b))(x, z)[0], True),
+        (lambda x, z: jax.jit(lambda a: jax.jit(lambda b: b * z)(a))(x), True),
+        (lambda x, z: jnp.where(x > 0.0, z, 0.0), True),
+        (lambda x, z: jnp.argmax(x) + z, True),
+        (lambda x, z: jax.nn.relu(z) + 0.0 * jax.nn.softplus(z), False),
+        (lambda x, z: jax.nn.softplus(x), True),
+        (lambda x, z: jax.lax.stop_gradient(x), True),
+        (lambda x, z: jax.checkpoint(jnp.sin)(x), True),
+        (lambda x, z: jax.checkpoint(lambda a, b: b)(x, z), False),
+        (lambda x, z: A @ x, True),
+        (lambda x, z: A @ z, False),
+        (lambda x, z: x - x, True),  # conservative: the dependence cancels
+        (lambda x, z: jax.lax.cond(z[0] > 0.0, lambda a, b: b, lambda a, b: 2.0 * b, x, z), True),  # conservative
+        (lambda x, z: jax.lax.scan(lambda c, a: (c + a, c), 0.0, x)[0], True),
+        (lambda x, z: jax.lax.scan(lambda c, a: (c + a, c), 0.0, z)[0], False),
+        (lambda x, z: jax.lax.fori_loop(0, 3, lambda i, c: c * z, x), True),
+    ],
+)
+def test_dependence(function, expected):
+    assert depends_on(function, V, V) is expected
+
+
+def test_dependence_on_a_part_of_a_tree_and_on_shapes_alone():
+    def function(p, x):
+        return p["a"] * x
+
+    stand_in = jax.ShapeDtypeStruct((), jnp.float32)
+    assert depends_on(function, {"a": stand_in, "b": stand_in}, stand_in)
+    assert not depends_on(lambda b, a, x: function({"a": a, "b": b}, x), stand_in, stand_in, stand_in)
+    assert not depends_on(lambda p, x: x, {}, stand_in)
+    assert not depends_on(lambda x: None, stand_in)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x, z: 3.0 * x + z**2, True),
+        (lambda x, z: jnp.sin(z), True),  # constant in x
+        (lambda x, z: A @ x + 1.0, True),
+        (lambda x, z: jnp.concatenate([x[1:], x[:1]]) / z, True),
+        (lambda x, z: jnp.where(z > 0.0, x, 0.0), True),
+        (lambda x, z: jnp.where(jnp.array([True, False]), x, z), True),
+        (lambda x, z: jax.jit(lambda a: A @ a)(x), True),
+        (lambda x, z: jnp.zeros((2, 2)).at[0].set(x), True),
+        (lambda x, z: jnp.cumsum(x) - jnp.mean(x), True),
+        (lambda x, z: x * jax.nn.softplus(z) + jax.nn.relu(z), True),
+        (lambda x, z: {"a": x, "b": 2.0 * z}, True),
+        (lambda x, z: x * x, False),
+        (lambda x, z: x[0] * x[1], False),
+        (lambda x, z: jnp.sin(x), False),
+        (lambda x, z: jnp.exp(x), False),
+        (lambda x, z: z / x, False),
+        (lambda x, z: jnp.abs(x), False),
+        (lambda x, z: jnp.maximum(x, 0.0), False),
+        (lambda x, z: jnp.max(x), False),
+        (lambda x, z: jnp.sort(x), False),
+        (lambda x, z: jax.nn.relu(x), False),
+        (lambda x, z: jax.nn.softplus(x), False),
+        (lambda x, z: jax.jit(jnp.tanh)(x), False),
+        (lambda x, z: jnp.clip(x, -1.0, 1.0), False),
+        (lambda x, z: jnp.where(x > 0.0, x, 2.0 * x), False),
+        # Derivative zero or one, and yet no straight line.
+        (lambda x, z: jnp.where(x > 0.0, 1.0, 0.0), False),
+        (lambda x, z: jnp.where(x > 0.0, z, -z), False),
+        (lambda x, z: (x > 0.0).astype(float), False),
+        (lambda x, z: x.astype(int).astype(float), False),
+        (lambda x, z: jnp.sign(x), False),
+        (lambda x, z: x + jnp.floor(x), False),
+        (lambda x, z: jnp.round(x), False),
+        (lambda x, z: jax.jit(jnp.ceil)(x), False),
+        (lambda x, z: jax.lax.rem(x, jnp.ones(2)), False),
+        (lambda x, z: jnp.mod(x, 1.0), False),
+        (lambda x, z: z[jnp.argmax(x)], False),
+        (lambda x, z: jax.lax.stop_gradient(x * x), False),
+        (lambda x, z: rounded_as_if_smooth(x), False),
+        (lambda x, z: jax.lax.cond(x[0] > 0.0, lambda: 1.0, lambda: 0.0), False),
+        (lambda x, z: jax.lax.scan(lambda c, a: (c, jnp.floor(a)), 0.0, x)[1], False),
+        # Affine, but followed no further than this: the answer is on the safe side.
+        (lambda x, z: jax.lax.cond(z[0] > 0.0, lambda a: a, lambda a: 2.0 * a, x), False),
+        (lambda x, z: jax.lax.scan(lambda c, a: (c + a, None), 0.0, x)[0], False),
+    ],
+)
+def test_affinity(function, expected):
+    assert is_affine(function, V, V) is expected
+
+
+def test_affinity_in_several_arguments_at_once():
+    """Affine in each alone is not affine in both."""
+    assert is_affine(lambda both: both[0] + 2.0 * both[1], (S, S))
+    assert not is_affine(lambda both: both[0] * both[1], (S, S))
+    assert is_affine(lambda a, b: a * b, S, S)
+
+
+@pytest.mark.parametrize(
+    ("function", "degree"),
+    [
+        (lambda v: v, 1.0),
+        (lambda v: 3.0 * v / 7.0, 1.0),
+        (lambda v: jnp.sqrt(v), 0.5),
+        (lambda v: jnp.sqrt(v) ** 2, 1.0),
+        (lambda v: 1.0 / v, -1.0),
+        (lambda v: v**3, 3.0),
+        (lambda v: v**1.5, 1.5),
+        (lambda v: jax.lax.rsqrt(v), -0.5),
+        (lambda v: jnp.square(v) / v, 1.0),
+        (lambda v: v + 2.0 * v, 1.0),
+        (lambda v: v * jnp.eye(2), 1.0),
+        (lambda v: jnp.diag(jnp.stack([v, 2.0 * v])), 1.0),
+        (lambda v: jnp.stack([v, 2.0 * v]), 1.0),
+        (lambda v: jnp.concatenate([v[None], v[None]]), 1.0),
+        (lambda v: jnp.pad(v[None], 1), 1.0),
+        (lambda v: A @ (v * jnp.eye(2)) @ A.T, 1.0),
+        (lambda v: (v * A) @ (v * A), 2.0),
+        (lambda v: jnp.linalg.cholesky(v * jnp.eye(2)), 0.5),
+        (lambda v: jnp.zeros((2, 2)).at[0, 0].set(v), 1.0),
+        (lambda v: jnp.maximum(v, 0.0), 1.0),
+        (lambda v: jax.jit(lambda a: a * 2.0)(v), 1.0),
+        (lambda v: jnp.where(jnp.array([True, False]), v, 0.0), 1.0),
+        (lambda v: jnp.array(5.0), 0.0),
+        (lambda v: v / v, 0.0),
+        (lambda v: (v, 2.0 * v), 1.0),
+        (lambda v: v + 1.0, None),
+        (lambda v: v + v**2, None),
+        (lambda v: (v, v**2), None),
+        (lambda v: jnp.stack([v, jnp.array(1.0)]), None),
+        (lambda v: jnp.pad(v[None], 1, constant_values=1.0), None),
+        (lambda v: v * jnp.eye(2) + 1e-6 * jnp.eye(2), None),
+        (lambda v: jnp.exp(v), None),
+        (lambda v: jnp.log(v), None),
+        (lambda v: jnp.sin(v), None),
+        (lambda v: jnp.maximum(v, 1.0), None),
+        (lambda v: jnp.where(v > 1.0, v, 2.0 * v), None),
+        (lambda v: v.astype(int).astype(float), None),
+        (lambda v: jnp.floor(v), None),
+        (lambda v: jax.nn.softplus(v), None),
+        (lambda v: jax.lax.linalg.symmetric_product(v * jnp.eye(2), jnp.zeros((2, 2))), None),  # degree 2
+        (lambda v: jax.lax.cond(True, lambda a: a, lambda a: a**2, v), None),
+        (lambda v: jax.lax.scan(lambda c, _: (c * v, None), v, None, length=2)[0], None),
+        (lambda v: jnp.zeros(2), None),  # zero has every degree, so none to name
+    ],
+)
+def test_degree_of_homogeneity(function, degree):
+    assert homogeneity(function, S) == degree
+    if degree is not None:  # and the degree is the true one
+        for plain, scaled in zip(jax.tree.leaves(function(S)), jax.tree.leaves(function(4.0 * S)), strict=True):
+            np.testing.assert_allclose(scaled, 4.0**degree * plain, rtol=1e-5)
+
+
+def test_degree_in_one_of_several_arguments():
+    assert homogeneity(lambda v, q: v * jnp.exp(q), S, S) == 1.0
+    assert homogeneity(lambda v, q: q, S, S) == 0.0
+    assert homogeneity(lambda both: both["a"] * both["b"], {"a": S, "b": S}) == 2.0

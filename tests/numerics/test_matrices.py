@@ -1,0 +1,72 @@
+"""Small linear algebra against numpy, on both sides of the size up to which it is written out."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from epf.numerics import _linear_algebra as matrices
+
+BATCH = 7
+
+
+@jax.jit
+def _everything(covariance, b, columns):
+    lower = matrices.cholesky(covariance)
+    return {
+        "cholesky": lower,
+        "solve_lower": matrices.solve_lower(lower, columns),
+        "solve_upper": matrices.solve_upper(lower, columns),
+        "solve": matrices.solve(lower, b),
+        "log_determinant": matrices.log_determinant(lower),
+        "density": matrices.gaussian_log_density(b, lower),
+    }
+
+
+def _by_numpy(covariance, b, columns):
+    lower = np.linalg.cholesky(covariance)
+    return {
+        "cholesky": lower,
+        "solve_lower": np.linalg.solve(lower, columns),
+        "solve_upper": np.linalg.solve(lower.T, columns),
+        "solve": np.linalg.solve(covariance, b),
+        "log_determinant": np.linalg.slogdet(covariance)[1],
+        "density": stats.multivariate_normal(cov=covariance).logpdf(b),
+    }
+
+
+@pytest.mark.parametrize("k", range(1, 7))
+def test_against_numpy_for_many_matrices_at_once(k):
+    rng = np.random.default_rng(k)
+    root = rng.normal(size=(BATCH, k, k))
+    covariance = (root @ root.swapaxes(1, 2) / k + 0.3 * np.eye(k)).astype(np.float32)
+    b = rng.normal(size=(BATCH, k)).astype(np.float32)
+    columns = rng.normal(size=(BATCH, k, 2)).astype(np.float32)
+    found = jax.vmap(_everything)(jnp.asarray(covariance), jnp.asarray(b), jnp.asarray(columns))
+    for i in range(BATCH):
+        exact = _by_numpy(*(array[i].astype(np.float64) for array in (covariance, b, columns)))
+        # Backward stable algorithms: an error of some k roundings, times the condition number.
+        bound = 8.0 * k * 2.0**-24 * np.linalg.cond(covariance[i])
+        for name, value in exact.items():
+            error = np.abs(np.asarray(found[name][i], np.float64) - value).max()
+            assert error <= bound * max(np.abs(value).max(), 1.0), name
+
+
+@pytest.mark.parametrize("k", range(1, 7))
+def test_a_matrix_that_is_not_positive_definite_gives_nan(k):
+    covariance = np.eye(k, dtype=np.float32)
+    covariance[-1, -1] = -1.0
+    lower = jax.jit(matrices.cholesky)(covariance)
+    assert np.isnan(lower).any()
+    assert np.isnan(matrices.log_determinant(lower))
+
+
+@pytest.mark.parametrize("k", [3, 5])
+def test_the_density_can_be_differentiated(k):
+    """d/db log N(b; 0, S) = -S^-1 b."""
+    root = np.random.default_rng(k).normal(size=(k, k))
+    covariance = (root @ root.T / k + np.eye(k)).astype(np.float32)
+    b = np.arange(1.0, k + 1.0, dtype=np.float32)
+    slope = jax.jit(jax.grad(lambda b: matrices.gaussian_log_density(b, matrices.cholesky(jnp.asarray(covariance)))))(b)
+    np.testing.assert_allclose(slope, -np.linalg.solve(covariance.astype(np.float64), b), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,39 @@
+"""Work in parts gives what work on all at once gives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from epf.numerics._chunks import in_parts, part_of
+
+
+@pytest.mark.parametrize(
+    ("particles", "most", "size"),
+    [
+        (1, 9, 1),
+        (1000, 1024, 1000),
+        (2048, 1024, 1024),
+        (3000, 1024, 1000),
+        (1000, 60, 50),
+        (4099, 1024, 4099),
+        (5, 0, 5),
+    ],
+)
+def test_parts_are_all_of_one_size(particles, most, size):
+    """A number of particles without a useful divisor (4099 is a prime) is left whole."""
+    assert part_of(particles, most) == size
+    assert particles % size == 0
+
+
+def test_every_particle_is_changed_once():
+    rng = np.random.default_rng(1)
+    table, row, given = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((3, 3000), (3000,), (2, 3000)))
+
+    def function(changed, given):
+        table, row = changed
+        return table + given[:1] * row, row + jnp.sum(given, axis=0)
+
+    found = jax.jit(lambda: in_parts(function, (table, row), given))()
+    for ours, expected in zip(found, function((table, row), given), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6)

@@ -1,0 +1,166 @@
+"""The pictures show the numbers they claim to; the page is one file and says whether to trust the run."""
+
+import re
+import shutil
+import subprocess
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import jax
+import numpy as np
+import pytest
+
+import epf
+from epf.errors import SettingError
+from epf.results._verdict import judge
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+LEVEL = epf.zoo.LocalLevel()
+TRUTH = {"level_variance": 0.5, "noise_variance": 0.3}
+X, Y = epf.simulate(LEVEL, TRUTH, steps=30, seed=3)
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    import matplotlib.pyplot as plt
+
+    yield
+    plt.close("all")
+
+
+def changed(result, where, value):
+    """The same result with one entry of its record changed."""
+    import copy
+
+    import equinox as eqx
+
+    other = copy.copy(result)
+    other.record = eqx.tree_at(where, result.record, value)
+    return other
+
+
+def test_densities_are_densities(result):
+    axes = result.plot_density(truth=TRUTH)
+    assert [panel.get_xlabel() for panel in axes] == ["level_variance", "noise_variance"]
+    posterior, prior, truth = axes[0].get_lines()
+    grid = posterior.get_xdata()
+    assert np.trapezoid(posterior.get_ydata(), grid) == pytest.approx(1.0, abs=0.05)
+    np.testing.assert_allclose(prior.get_ydata(), np.exp(LEVEL.level_variance.log_prob(grid)), rtol=1e-5)
+    assert truth.get_xdata()[0] == pytest.approx(0.5)
+    assert len(result.plot_density("noise_variance")) == 1
+    with pytest.raises(SettingError, match="2 panels"):
+        result.plot_density(ax=axes[:1])
+
+
+def test_pairs_states_and_forecasts(result):
+    axes = result.plot_pair(draws=100)
+    assert axes.shape == (2, 2)
+    points = axes[1, 0].collections[0].get_offsets()
+    assert points.shape == (100, 2)
+    assert set(points[:, 0].tolist()) <= set(np.asarray(result.state.theta[0], float).tolist())
+
+    (panel,) = result.plot_states(Y, truth=X)
+    observed, mean, true = panel.get_lines()
+    np.testing.assert_array_equal(mean.get_ydata(), result.record.state_mean)
+    np.testing.assert_allclose(observed.get_ydata(), Y)
+    np.testing.assert_allclose(true.get_ydata(), X)
+
+    (panel,) = result.plot_forecast(5, Y)
+    observed, median = panel.get_lines()
+    assert median.get_xdata().tolist() == [31, 32, 33, 34, 35]
+    np.testing.assert_allclose(median.get_ydata(), result.forecast(5).quantile(0.5), rtol=1e-6)
+    assert observed.get_xdata()[-1] == 30
+
+
+def test_the_verdict_says_what_is_wrong(result):
+    ess, ancestors, evidence = result.plot_diagnostics()
+    np.testing.assert_array_equal(ess.get_lines()[0].get_ydata(), result.record.info.ess)
+    np.testing.assert_array_equal(ancestors.get_lines()[0].get_ydata(), result.history["ancestors"])
+    assert evidence.get_ylabel() == "log-evidence of a step"
+    assert judge(result).word == "doubtful"
+    assert "values of the parameters left" in str(result.verdict)  # SIR loses its parameters
+    better = changed(result, lambda r: r.info.collapsed, np.arange(30) == 7)
+    found = judge(better)
+    assert any("first at t = 8" in sentence for _, sentence in found.findings)
+
+    rough = changed(result, lambda r: r.info.residual, np.full(30, 0.3, np.float32))
+    assert any(level == 2 and "nats off" in sentence for level, sentence in judge(rough).findings)
+    smooth = changed(result, lambda r: r.info.residual, np.full(30, 0.001, np.float32))
+    assert any(level == 0 and "nats off" in sentence for level, sentence in judge(smooth).findings)
+    assert len(smooth.plot_diagnostics()) == 4
+
+    known = epf.zoo.LinearGaussian.rotation(2, 1)
+    _, y = epf.simulate(known, {}, steps=20, seed=1)
+    exact = epf.fit(known, y, epf.Kalman())
+    assert judge(exact).word == "good"
+    assert len(exact.plot_states()) == 2
+    with pytest.raises(SettingError, match="no unknown parameter"):
+        exact.plot_density()
+
+
+def test_the_page_is_one_file_that_says_everything(result, tmp_path):
+    pytest.importorskip("plotly")
+    path = tmp_path / "out" / "page.html"
+    result.report(path, y=Y, title="<b>Levels</b>")
+    page = path.read_text()
+    assert page.count("Plotly.newPlot(") >= 7  # two parameters twice, the state, two diagnostics
+    own = re.sub(r"<script>/\*\*.*?</script>", "", page, count=1, flags=re.S)  # all but the library
+    assert len(own) < 500_000 < len(page)
+    assert not re.search(r"""(src|href)\s*=\s*["'](https?:)?//""", own)  # opens offline
+    assert "<b>Levels" not in page
+    for word in (
+        "&lt;b&gt;Levels",
+        "Doubtful",
+        'name="viewport"',
+        "level_variance",
+        "version of jax",
+        jax.__version__,
+    ):
+        assert word in own, word
+    assert page.count("<html") == page.count("</html>") == 1
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format, *args):
+        return
+
+
+FRAME = """<!DOCTYPE html><iframe id="page" src="page.html" style="width: {width}px; height: 900px; border: 0"></iframe>
+<script>
+const frame = document.getElementById("page");
+frame.onload = () => setTimeout(() => {{
+  const page = frame.contentDocument, root = page.documentElement;
+  const found = [page.querySelectorAll(".chart .main-svg").length, root.scrollWidth, root.clientWidth];
+  document.title = "found " + found.join(" ");
+}}, 2000);
+</script>"""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium; `make browser` installs Debian's")
+@pytest.mark.parametrize("width", [360, 1200])
+def test_a_browser_shows_the_page_without_complaint(result, tmp_path, width):
+    """All charts are drawn, nothing is said on the console, and nothing sticks out on a phone or on a desk.
+
+    The page is looked at in a frame, since no window of a headless browser is as narrow as a phone.
+    """
+    result.report(tmp_path / "page.html", y=Y)
+    (tmp_path / "frame.html").write_text(FRAME.format(width=width))
+    handler = partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
+        command += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
+        command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1300,1000", "--virtual-time-budget=20000"]
+        command += ["--dump-dom", f"http://127.0.0.1:{server.server_port}/frame.html"]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        server.shutdown()
+    assert shown.returncode == 0, shown.stderr
+    assert "CONSOLE" not in shown.stderr, shown.stderr
+    found = re.search(r"<title>found (\d+) (\d+) (\d+)</title>", shown.stdout)
+    assert found, shown.stdout[:500]
+    charts, content, window = map(int, found.groups())
+    assert charts >= 7
+    assert content <= window
