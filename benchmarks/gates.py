@@ -2,7 +2,7 @@
 
     python -m benchmarks.gates marginal-cauchy epf-star        # on an accelerator: hours of one core in minutes
 
-The tests (`make test-slow`) judge the same scores one run after the other; this is for machines with many lanes.
+The tests (`make test-slow`) judge the same scores one run after the other; this is for machines with many particle_keys.
 """
 
 import json

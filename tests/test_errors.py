@@ -551,7 +551,7 @@ def test_fields_of_the_zoo_that_are_neither_numbers_nor_priors():
 
 @pytest.mark.parametrize("levels", [[1.5], [-0.1, 0.5], [math.nan], [], None, "0.5", [[0.1, 0.9]], ["low"]])
 def test_levels_that_are_no_quantiles(levels):
-    for call in (lambda: fit_ar(levels=levels), lambda: epf.Stream(AR(), SIR, levels=levels)):
+    for call in (lambda: fit_ar(levels=levels), lambda: epf.Stream(AR(), SIR, quantile_levels=levels)):
         with raises(SettingError, "levels", "between 0 and 1"):
             call()
 
@@ -570,15 +570,15 @@ def test_seeds_that_are_no_numbers(seed, result):
 
 def test_going_on_needs_what_made_the_result(result):
     for changed in (
-        lambda: fit_ar(after=result, seed=1),
-        lambda: fit_ar(after=result, levels=[0.5]),
-        lambda: epf.fit(AR(), Y, epf.SIR(21), after=result),
-        lambda: epf.fit(epf.fix(AR(), {"a": 0.5}), Y, SIR, after=result),
+        lambda: fit_ar(resume_from=result, seed=1),
+        lambda: fit_ar(resume_from=result, quantile_levels=[0.5]),
+        lambda: epf.fit(AR(), Y, epf.SIR(21), resume_from=result),
+        lambda: epf.fit(epf.fix(AR(), {"a": 0.5}), Y, SIR, resume_from=result),
     ):
         with raises(SettingError, "after", "model, method, seed and levels", "same"):
             changed()
     with raises(SettingError, "after", "text", "Result"):
-        fit_ar(after="result")
+        fit_ar(resume_from="result")
 
 
 # --- what is asked of a result --------------------------------------------------------------------------------------
@@ -705,21 +705,21 @@ BROKEN = np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0])  # at row AT
 def test_a_model_that_becomes_nan_keeps_what_was_learned_before():
     with raises(NumericalError, "t = 4", "row 3 of y", "NaN or infinity", "prior", "`result`") as caught:
         epf.fit(Fragile(), Y, SIR, inputs=BROKEN)
-    assert (caught.error.time, caught.error.result.t) == (4, AT)
+    assert (caught.error.time, caught.error.result.num_observations) == (4, AT)
     same_history(caught.error.result, epf.fit(Fragile(), Y[:AT], SIR, inputs=BROKEN[:AT]), rtol=0)
     # The result is a whole one: it can be read, and gone on from.
     assert np.isfinite(caught.error.result.quantile(0.9)["v"])
     assert len(caught.error.result.history["time"]) == AT
     rest = np.zeros(len(Y) - AT)
-    further = epf.fit(Fragile(), Y[AT:], SIR, inputs=rest, after=caught.error.result)
+    further = epf.fit(Fragile(), Y[AT:], SIR, inputs=rest, resume_from=caught.error.result)
     same_history(further, epf.fit(Fragile(), Y, SIR, inputs=np.zeros(len(Y))), rtol=0)
 
 
 def test_the_row_is_counted_in_the_series_that_was_given():
     begun = epf.fit(Fragile(), Y, SIR, inputs=np.zeros(len(Y)))
     with raises(NumericalError, "t = 10", "row 3 of y") as caught:
-        epf.fit(Fragile(), Y, SIR, inputs=BROKEN, after=begun)
-    assert (caught.error.time, caught.error.result.t) == (10, 9)
+        epf.fit(Fragile(), Y, SIR, inputs=BROKEN, resume_from=begun)
+    assert (caught.error.time, caught.error.result.num_observations) == (10, 9)
 
 
 def test_a_model_that_becomes_nan_leaves_a_stream_as_it_was():
@@ -730,7 +730,7 @@ def test_a_model_that_becomes_nan_leaves_a_stream_as_it_was():
     with raises(NumericalError, "t = 4", "this update", "as it was before") as caught:
         stream.update(Y[AT], 1.0)
     assert caught.error.time == 4
-    assert (stream.t, stream.posterior.mean, stream.log_evidence) == (AT, before, evidence)
+    assert (stream.num_observations, stream.posterior.mean, stream.log_evidence) == (AT, before, evidence)
     for y in Y[AT:]:
         stream.update(y, 0.0)
     assert stream.posterior.mean == epf.fit(Fragile(), Y, SIR, inputs=np.zeros(len(Y))).mean
@@ -829,7 +829,7 @@ def test_a_series_with_nothing_in_it_leaves_the_prior():
 
 def test_one_observation():
     result = fit_ar(Y[:1])
-    assert (result.t, result.history.sizes["time"]) == (1, 1)
+    assert (result.num_observations, result.history.sizes["time"]) == (1, 1)
     assert np.isfinite(list(result.mean.values())).all()
 
 
@@ -846,7 +846,7 @@ def test_an_update_that_cannot_be_used_leaves_a_stream_as_it_was():
     stream = epf.Stream(AR(), SIR)
     with raises(DataError, "text ('b')", "time index 0"):
         stream.update("b")
-    assert stream.t == 0
+    assert stream.num_observations == 0
     stream.update(Y[0])
     stream.update(Y[1])
     before = stream.posterior.mean
@@ -865,7 +865,7 @@ def test_an_update_that_cannot_be_used_leaves_a_stream_as_it_was():
         stream.update(0.1, math.nan)
     with raises(DataError, "inputs", "text", "time index 2"):
         stream.update(0.1, "b")
-    assert (stream.t, stream.posterior.mean) == (2, before)
+    assert (stream.num_observations, stream.posterior.mean) == (2, before)
     for y in (None, *Y[3:]):  # nothing is a missing value
         stream.update(y)
     assert stream.posterior.mean == fit_ar([*Y[:2], np.nan, *Y[3:]]).mean

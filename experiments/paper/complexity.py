@@ -98,7 +98,9 @@ def _blocks(count: int, order: int, size: int, blocks: int, seed: int) -> list[f
     seconds = []
     for i in range(1, blocks):
         began = _clock()
-        result = fit(data.model, data.y[i * size : (i + 1) * size], method, seed=seed, progress=False, after=result)
+        result = fit(
+            data.model, data.y[i * size : (i + 1) * size], method, seed=seed, progress=False, resume_from=result
+        )
         seconds.append((_clock() - began) / size)
     return seconds
 

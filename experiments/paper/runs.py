@@ -70,7 +70,7 @@ def _add(found: Numbers, one: DataSet, method: Filter, seed: int, data: int, t: 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            result: Any = fit(one.model, one.y, method, seed=seed, levels=(0.5,), progress=False)
+            result: Any = fit(one.model, one.y, method, seed=seed, quantile_levels=(0.5,), progress=False)
         except NumericalError as error:
             result, stopped = error.result, error.time
     for key in ("mean", "sd"):

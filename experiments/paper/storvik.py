@@ -102,7 +102,7 @@ def compute(settings: Mapping[str, Any], seed: int, done: Done) -> Numbers:
     ours: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     with jax.enable_x64(True):
         for name, method in (("epf.Storvik", Storvik(2)), ("epf.Kalman", Kalman())):
-            record = fit(model, x, method, inputs=F, levels=(0.5,), progress=False).record
+            record = fit(model, x, method, inputs=F, quantile_levels=(0.5,), progress=False).record
             ours[name] = np.asarray(record.mean), np.asarray(record.sd)
             done(1)
     sds = np.sqrt(np.diagonal(printed[1], axis1=1, axis2=2))

@@ -108,8 +108,8 @@ def read(path: Path) -> Any:
     entries = json.loads(Path(path).read_text())["entries"]
     table = {key: (("time", "parameter"), [list(e[key].values()) for e in entries]) for key in ("mean", "sd")}
     evidence = ("time", [entry["log_evidence"] for entry in entries])
-    coordinates = {"time": [entry["t"] for entry in entries], "parameter": list(entries[0]["mean"])}
-    return xr.Dataset({**table, "log_evidence": evidence}, coordinates)
+    chart = {"time": [entry["t"] for entry in entries], "parameter": list(entries[0]["mean"])}
+    return xr.Dataset({**table, "log_evidence": evidence}, chart)
 
 
 def _is_current(entry: dict[str, Any], case: Case, y: np.ndarray) -> bool:

@@ -408,7 +408,7 @@ def ranks(method, model, seed, ys, truth):
         t, y = at
         state, _ = method.step(step_key(root, t), model, state, y, None, past)
         posterior, values = method.posterior(model, state), state.old.values
-        mass, cube = posterior.mass(), posterior.frame.place.cube(posterior.frame.coordinates.point(truth[None]))
+        mass, cube = posterior.mass(), posterior.frame.place.cube(posterior.frame.chart.point(truth[None]))
         below = jnp.interp(cube[0], jnp.linspace(-1.0, 1.0, points), jnp.cumsum(mass) - 0.5 * mass)
         lower = nodal.on_uniform_grid(values, points) < nodal.at(values, cube[None])[0]
         return state, jnp.stack([below, jnp.sum(jnp.where(lower, mass, 0.0))])

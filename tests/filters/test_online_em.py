@@ -13,7 +13,7 @@ from epf.numerics._keys import root_key, step_key
 from epf.offline._point_mass import PointMass
 from epf.offline._point_mass import run as run_exactly
 from epf.offline._theta_grid import product
-from epf.posterior._chart import Coordinates
+from epf.posterior._chart import Chart
 from epf.smc._backward import backward_draws
 from models import AR
 
@@ -109,7 +109,7 @@ def test_one_step_of_em_is_that_of_the_exact_smoother(prior, request):
 
 def log_likelihoods(z, y):
     """log p(y_t | y_1:t-1) of AR() at z, the coordinates of a and v, by the Kalman filter; 0 where y is missing."""
-    a, v = Coordinates(parameters(AR())).theta(z)
+    a, v = Chart(parameters(AR())).theta(z)
 
     def step(state, y):
         m, P = a * state[0], a**2 * state[1] + v
@@ -244,16 +244,16 @@ LAST = {name: estimate_of(epf.OnlineEM(), MODELS[name][0]) for name in MODELS}
 def kalman_maximum(y):
     """The maximum of AR()'s exact log-likelihood and its standard errors, for a and v."""
     with jax.enable_x64(True):
-        coordinates, y = Coordinates(parameters(AR())), jnp.asarray(y, float)
+        chart, y = Chart(parameters(AR())), jnp.asarray(y, float)
 
         def total(z):
             return jnp.sum(log_likelihoods(z, y))
 
-        z = coordinates.point(jnp.array([0.8, 0.5]))
+        z = chart.point(jnp.array([0.8, 0.5]))
         for _ in range(8):
             z = z - jnp.linalg.solve(jax.hessian(total)(z), jax.grad(total)(z))
         sd = jnp.sqrt(jnp.diagonal(jnp.linalg.inv(-jax.hessian(total)(z))))
-        return np.asarray(coordinates.theta(z)), np.asarray(sd * coordinates.slopes(z))
+        return np.asarray(chart.theta(z)), np.asarray(sd * chart.slopes(z))
 
 
 @pytest.mark.slow

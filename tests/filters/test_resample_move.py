@@ -74,10 +74,10 @@ def test_a_series_longer_than_the_paths_is_refused_before_it_begins():
     with pytest.raises(SettingError, match=r"capacity=5.*6 observations.*capacity=6"):
         epf.fit(COEFFICIENT, y, method)
     stream = epf.Stream(COEFFICIENT, method)
-    stream.t = 5
+    stream.num_observations = 5
     with pytest.raises(SettingError, match=r"capacity=5.*6 observations"):
         stream.update(y[5])
-    assert stream.t == 5
+    assert stream.num_observations == 5
     settings = method.describe(COEFFICIENT, None)
     assert settings["paths"].startswith("room for 5 steps")
     assert "MiB" in settings["paths"]

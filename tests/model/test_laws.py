@@ -11,7 +11,7 @@ from scipy import stats
 
 from epf.errors import ModelError
 from epf.model import _laws as laws
-from epf.numerics._keys import lanes, root_key, step_key
+from epf.numerics._keys import particle_keys, root_key, step_key
 
 MEAN = np.array([0.5, -1.0, 2.0], np.float32)
 COVARIANCE = np.array([[1.0, 0.4, -0.2], [0.4, 0.8, 0.1], [-0.2, 0.1, 0.5]], np.float32)
@@ -191,7 +191,7 @@ def test_draws_are_floats_and_follow_their_law():
         k_count, k_normal = jax.random.split(key)
         return laws.draw(dist.Poisson(3.0), k_count), laws.draw(dist.Normal(1.0, 2.0), k_normal)
 
-    poisson, normal = jax.jit(jax.vmap(draws))(lanes(step_key(root_key(0), 1), count))
+    poisson, normal = jax.jit(jax.vmap(draws))(particle_keys(step_key(root_key(0), 1), count))
     assert poisson.dtype == normal.dtype == jnp.float32
     found = np.bincount(np.minimum(np.asarray(poisson, int), 9), minlength=10)
     expected = count * np.append(stats.poisson(3.0).pmf(np.arange(9)), stats.poisson(3.0).sf(8))

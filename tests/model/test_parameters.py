@@ -10,7 +10,7 @@ from scipy import stats
 
 from epf.errors import ModelError, UnknownParameterError
 from epf.model._parameters import Values, parameters_of
-from epf.numerics._keys import lanes, root_key, step_key
+from epf.numerics._keys import particle_keys, root_key, step_key
 
 # Out of alphabetical order: JAX sorts the keys of a dictionary, and the flat vector must not follow it.
 PRIOR = {
@@ -39,7 +39,7 @@ _inside = jax.jit(lambda vector: PARAMETERS.inside(vector))
 
 @pytest.fixture(scope="module")
 def draws():
-    return jax.jit(jax.vmap(PARAMETERS.sample))(lanes(step_key(root_key(0), 0), 5000))
+    return jax.jit(jax.vmap(PARAMETERS.sample))(particle_keys(step_key(root_key(0), 0), 5000))
 
 
 def test_names_labels_and_places():

@@ -10,7 +10,7 @@ import pytest
 from scipy import special, stats
 
 from epf.numerics._gamma import gamma, inverse_gamma, inverse_wishart
-from epf.numerics._keys import lanes, root_key, step_key
+from epf.numerics._keys import particle_keys, root_key, step_key
 
 DRAWS = 20_000
 SHAPES = [0.2, 0.5, 0.9, 1.0, 1.5, 3.0, 40.0, 2000.0]
@@ -21,8 +21,8 @@ SHAPES = [0.2, 0.5, 0.9, 1.0, 1.5, 3.0, 40.0, 2000.0]
 def _draws(key, shape):
     """Draws of both kinds, (DRAWS,) each, for one shape."""
     return {
-        "gamma": jax.vmap(lambda k: gamma(k, shape))(lanes(key, DRAWS)),
-        "inverse": jax.vmap(lambda k: inverse_gamma(k, shape, jnp.asarray(2.5)))(lanes(key, DRAWS)),
+        "gamma": jax.vmap(lambda k: gamma(k, shape))(particle_keys(key, DRAWS)),
+        "inverse": jax.vmap(lambda k: inverse_gamma(k, shape, jnp.asarray(2.5)))(particle_keys(key, DRAWS)),
     }
 
 
@@ -55,7 +55,7 @@ SCALE = np.array([[2.0, 0.5, -0.3], [0.5, 1.0, 0.2], [-0.3, 0.2, 0.7]])
 def covariances():
     lower = jnp.asarray(np.linalg.cholesky(SCALE), jnp.float32)
     draw = jax.jit(jax.vmap(lambda key: inverse_wishart(key, jnp.asarray(DEGREES), lower)))
-    return np.asarray(draw(lanes(step_key(root_key(1), 1), DRAWS)), np.float64)
+    return np.asarray(draw(particle_keys(step_key(root_key(1), 1), DRAWS)), np.float64)
 
 
 def test_inverse_wishart_draws_are_covariances(covariances):
@@ -98,7 +98,7 @@ def test_inverse_wishart_of_more_rows_than_are_written_out():
     k, degrees = 5, 8.0
     lower = jnp.asarray(np.tril(np.full((k, k), 0.3)) + np.eye(k), jnp.float32)
     draw = jax.jit(jax.vmap(lambda key: inverse_wishart(key, jnp.asarray(degrees), lower)))
-    found = np.asarray(draw(lanes(step_key(root_key(2), k), 5000)), np.float64)
+    found = np.asarray(draw(particle_keys(step_key(root_key(2), k), 5000)), np.float64)
     scale = np.asarray(lower, np.float64) @ np.asarray(lower, np.float64).T
     for i in (0, 4):
         law = stats.invgamma((degrees - k + 1.0) / 2.0, scale=scale[i, i] / 2.0)

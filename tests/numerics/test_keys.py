@@ -1,4 +1,4 @@
-"""Random numbers: step keys depend on seed and time alone, and lanes behave as independent streams.
+"""Random numbers: step keys depend on seed and time alone, and particle_keys behave as independent streams.
 
 Statistical bounds: a z-score beyond 5 has probability 6e-7 under independence, and a few hundred are looked at.
 """
@@ -10,19 +10,19 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
-from epf.numerics._keys import lanes, root_key, step_key, threefry_key
+from epf.numerics._keys import particle_keys, root_key, step_key, threefry_key
 
 KINDS = {
     "step": lambda: step_key(root_key(3), 7),
     "threefry": lambda: jax.random.key(3, impl="threefry2x32"),
     "rbg": lambda: jax.random.key(3, impl="rbg"),
     "legacy": lambda: jax.random.PRNGKey(4),
-    "lane": lambda: lanes(step_key(root_key(3), 7), 5)[3],
-    "child of a lane": lambda: jax.random.split(lanes(step_key(root_key(3), 7), 5)[3])[1],
+    "lane": lambda: particle_keys(step_key(root_key(3), 7), 5)[3],
+    "child of a lane": lambda: jax.random.split(particle_keys(step_key(root_key(3), 7), 5)[3])[1],
 }
 LANES, WORDS, STEPS = 4096, 6, 4
 
-_normals = jax.jit(lambda key: jax.vmap(lambda k: jax.random.normal(k, (WORDS,)))(lanes(key, LANES)))
+_normals = jax.jit(lambda key: jax.vmap(lambda k: jax.random.normal(k, (WORDS,)))(particle_keys(key, LANES)))
 
 
 def _data(keys):
@@ -50,19 +50,19 @@ def test_a_step_key_depends_on_seed_and_time_only():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lanes_of_every_kind_of_key_are_independent_normals(kind):
-    keys = jax.jit(lanes, static_argnums=1)(KINDS[kind](), LANES)
+    keys = jax.jit(particle_keys, static_argnums=1)(KINDS[kind](), LANES)
     assert keys.shape == (LANES,)
     assert _distinct(_data(keys))
     z = np.asarray(_normals(KINDS[kind]()), np.float64)
     scores = [np.sqrt(z.size) * z.mean(), np.sqrt(z.size / 2.0) * (np.mean(z**2) - 1.0)]
-    scores += [_correlation_z(z[lag:], z[:-lag]) for lag in (1, 2, 3, 16, 64, 1024)]  # between lanes
+    scores += [_correlation_z(z[lag:], z[:-lag]) for lag in (1, 2, 3, 16, 64, 1024)]  # between particle_keys
     scores += [_correlation_z(z[:, lag:], z[:, :-lag]) for lag in range(1, WORDS)]  # between words of a lane
     assert np.abs(scores).max() < 5.0
     assert stats.kstest(z.ravel(), "norm").pvalue > 1e-4
 
 
 def test_lanes_of_different_keys_share_no_stream():
-    data = np.concatenate([_data(lanes(make(), 200)) for make in KINDS.values()])
+    data = np.concatenate([_data(particle_keys(make(), 200)) for make in KINDS.values()])
     assert _distinct(data)
     first = np.concatenate([np.asarray(_normals(make()))[:, 0] for make in KINDS.values()])
     # 24 576 draws of 23 random bits: 36 pairs are expected to be equal, with a standard deviation of 6.
@@ -79,12 +79,12 @@ def test_the_same_lane_at_different_steps_is_uncorrelated():
 
 
 def test_children_of_a_lane_are_distinct_and_independent_of_it():
-    key = lanes(step_key(root_key(1), 2), 9)[4]
+    key = particle_keys(step_key(root_key(1), 2), 9)[4]
 
     def family(key):
         folded = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(100))
         split = jax.random.split(key, (10, 10)).reshape(-1)
-        own = lanes(key, 100)
+        own = particle_keys(key, 100)
         return jnp.concatenate([key[None], folded, split, own, jax.random.split(split[0], 100)])
 
     keys = jax.jit(family)(key)
@@ -95,7 +95,7 @@ def test_children_of_a_lane_are_distinct_and_independent_of_it():
     def parent_and_children(key):
         return jnp.stack([jax.random.normal(k) for k in (key, *jax.random.split(key), jax.random.fold_in(key, 0))])
 
-    z = np.asarray(jax.jit(jax.vmap(parent_and_children))(lanes(key, LANES)), np.float64)
+    z = np.asarray(jax.jit(jax.vmap(parent_and_children))(particle_keys(key, LANES)), np.float64)
     correlations = np.sqrt(LANES) * (z.T @ z / LANES - np.eye(4))
     np.fill_diagonal(correlations, np.diag(correlations) / np.sqrt(2.0))
     assert np.abs(correlations).max() < 5.0
@@ -103,8 +103,8 @@ def test_children_of_a_lane_are_distinct_and_independent_of_it():
 
 def test_uniforms_are_uniform_across_lanes_and_within_one():
     key = step_key(root_key(5), 1)
-    across = jax.jit(jax.vmap(jax.random.uniform))(lanes(key, 20_000))
-    within = jax.jit(lambda k: jax.random.uniform(k, (20_000,)))(lanes(key, 3)[2])
+    across = jax.jit(jax.vmap(jax.random.uniform))(particle_keys(key, 20_000))
+    within = jax.jit(lambda k: jax.random.uniform(k, (20_000,)))(particle_keys(key, 3)[2])
     for values in (across, within):
         assert stats.kstest(np.asarray(values, np.float64), "uniform").pvalue > 1e-4
         assert values.min() >= 0.0
@@ -113,7 +113,7 @@ def test_uniforms_are_uniform_across_lanes_and_within_one():
 
 def test_every_bit_of_a_word_is_a_fair_coin():
     count = 20_000
-    keys = lanes(step_key(root_key(6), 1), count)
+    keys = particle_keys(step_key(root_key(6), 1), count)
     for width in (8, 16, 32):
         words = np.asarray(jax.jit(jax.vmap(lambda k, w=width: jax.random.bits(k, (), f"uint{w}")))(keys))
         ones = np.array([((words >> bit) & 1).mean() for bit in range(width)])
@@ -122,7 +122,10 @@ def test_every_bit_of_a_word_is_a_fair_coin():
 
 def test_double_precision_uniforms_fill_their_mantissa(float64):
     count = 20_000
-    for keys, shape in ((lanes(step_key(root_key(7), 1), count), ()), (lanes(step_key(root_key(7), 2), 1), (count,))):
+    for keys, shape in (
+        (particle_keys(step_key(root_key(7), 1), count), ()),
+        (particle_keys(step_key(root_key(7), 2), 1), (count,)),
+    ):
         values = np.asarray(jax.jit(jax.vmap(lambda k, s=shape: jax.random.uniform(k, s)))(keys)).ravel()
         assert values.dtype == np.float64
         whole = (values * 2.0**52).astype(np.int64)
@@ -154,7 +157,7 @@ def test_lane_keys_serve_numpyro_distributions():
 
     found = {
         name: np.asarray(value, np.float64)
-        for name, value in jax.jit(jax.vmap(draw))(lanes(step_key(root_key(8), 1), count)).items()
+        for name, value in jax.jit(jax.vmap(draw))(particle_keys(step_key(root_key(8), 1), count)).items()
     }
     assert stats.kstest(found["normal"], stats.norm(1.0, 2.0).cdf).pvalue > 1e-4
     assert stats.kstest(found["gamma"], stats.gamma(0.7, scale=0.5).cdf).pvalue > 1e-4
@@ -168,8 +171,8 @@ def test_lane_keys_serve_numpyro_distributions():
 
 
 def test_a_lane_has_one_threefry_key_of_its_own():
-    """Some samplers of JAX take no other kind of key; the children of different lanes must differ."""
-    keys = jax.jit(jax.vmap(threefry_key))(lanes(step_key(root_key(9), 1), 1000))
+    """Some samplers of JAX take no other kind of key; the children of different particle_keys must differ."""
+    keys = jax.jit(jax.vmap(threefry_key))(particle_keys(step_key(root_key(9), 1), 1000))
     data = np.asarray(jax.random.key_data(keys))
     assert data.shape == (1000, 2)
     assert _distinct(data)

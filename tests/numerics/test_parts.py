@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epf.numerics._chunks import in_parts, part_of
+from epf.numerics._chunks import chunk_size, in_chunks
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from epf.numerics._chunks import in_parts, part_of
 )
 def test_parts_are_all_of_one_size(particles, most, size):
     """A number of particles without a useful divisor (4099 is a prime) is left whole."""
-    assert part_of(particles, most) == size
+    assert chunk_size(particles, most) == size
     assert particles % size == 0
 
 
@@ -34,6 +34,6 @@ def test_every_particle_is_changed_once():
         table, row = changed
         return table + given[:1] * row, row + jnp.sum(given, axis=0)
 
-    found = jax.jit(lambda: in_parts(function, (table, row), given))()
+    found = jax.jit(lambda: in_chunks(function, (table, row), given))()
     for ours, expected in zip(found, function((table, row), given), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6)

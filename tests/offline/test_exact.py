@@ -11,7 +11,7 @@ import epf
 from epf.model._check import shapes_of
 from epf.model._laws import draw
 from epf.model._model import advance, initial_law, observation_law, parameters, transition_law
-from epf.numerics._keys import lanes, root_key, step_key
+from epf.numerics._keys import particle_keys, root_key, step_key
 from epf.offline._path import Path, conjugate
 from epf.offline._point_mass import PointMass, run
 from epf.smc.proposals._base import Bootstrap
@@ -183,8 +183,8 @@ def joint_test(model, method, steps=6, replicates=3000, rounds=25):
         (theta, path, y), _ = jax.lax.scan(one, start, jax.random.split(k_run, rounds))
         return theta, path, y
 
-    after = jax.jit(jax.vmap(chain))(lanes(root_key(1), replicates))
-    fresh = jax.jit(jax.vmap(lambda key: simulated(model, key, steps)))(lanes(root_key(2), replicates))
+    after = jax.jit(jax.vmap(chain))(particle_keys(root_key(1), replicates))
+    fresh = jax.jit(jax.vmap(lambda key: simulated(model, key, steps)))(particle_keys(root_key(2), replicates))
     numbers = [
         np.concatenate(
             [theta, np.reshape(path.x_0, (replicates, -1)), path.new, np.asarray(y),
@@ -284,7 +284,7 @@ def test_smc2_doubles_its_inner_particles_when_moves_are_refused(tmp_path):
     part.save(tmp_path / "part")
     loaded = epf.load(tmp_path / "part", model)
     assert loaded.paused == tuple(t for t in result.paused if t < 90)
-    on = epf.fit(model, y[90:], epf.SMC2(400, particles=8, proposal=Bootstrap()), after=loaded)
+    on = epf.fit(model, y[90:], epf.SMC2(400, particles=8, proposal=Bootstrap()), resume_from=loaded)
     np.testing.assert_array_equal(on.record.mean, result.record.mean)
     assert (on.log_evidence, on.settings) == (result.log_evidence, result.settings)
     with pytest.warns(epf.errors.EPFWarning, match="inner particles that it may have at most"):

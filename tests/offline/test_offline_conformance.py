@@ -37,7 +37,7 @@ def test_vectors_inputs_and_missing_components(method, tmp_path):
     assert np.isfinite(trajectory(result)).all()
     assert result.posterior.state_mean.shape == result.posterior.state_sd.shape == (2,)
     assert list(result.summary().index) == ["a[0]", "a[1]", "gain"]
-    assert result.forecast(2, inputs=inputs[:2], draws=10).x.shape == (10, 2, 2)
+    assert result.forecast(2, inputs=inputs[:2], num_samples=10).x.shape == (10, 2, 2)
     other = epf.fit(VectorAR(), y, method, inputs=2.0 * inputs)
     assert other.mean["gain"] != result.mean["gain"]  # the inputs matter
     if isinstance(method, epf.ParticleGibbs):

@@ -103,17 +103,17 @@ def test_an_interrupted_run_returns_what_it_has_and_goes_on_bit_for_bit(ran, mon
     np.testing.assert_array_equal(trajectory(part), trajectory(result)[:done])
     assert all(np.isfinite(value) for value in part.mean.values())
     rest = y if isinstance(part, epf.Chains) else y[done:]
-    whole = epf.fit(AR(), rest, method, seed=3, after=part)
+    whole = epf.fit(AR(), rest, method, seed=3, resume_from=part)
     assert not whole.interrupted
     np.testing.assert_array_equal(trajectory(whole), trajectory(result))
     assert whole.sample(5)["a"].tolist() == result.sample(5)["a"].tolist()
     with pytest.raises(SettingError, match="pass the same"):
-        epf.fit(AR(), rest, method, seed=4, after=part)
+        epf.fit(AR(), rest, method, seed=4, resume_from=part)
 
 
 def test_the_posterior_answers_every_question(ran):
     method, result = ran
-    assert result.t == STEPS
+    assert result.num_observations == STEPS
     assert isinstance(result.mean["a"], float)
     assert result.sd["v"] > 0.0
     low, high = result.interval(0.9)["v"]
@@ -124,7 +124,7 @@ def test_the_posterior_answers_every_question(ran):
     assert result.sample(7)["a"].shape == (7,)
     assert np.isfinite(result.posterior.state_mean)
     assert list(result.summary().index) == ["a", "v"]
-    assert result.forecast(3, draws=20).y.shape == (20, 3)
+    assert result.forecast(3, num_samples=20).y.shape == (20, 3)
     assert type(method).__name__ in repr(result)
     assert result.settings["method"] == type(method).__name__
     assert result.verdict.word in ("good", "doubtful", "do not trust")
@@ -160,9 +160,9 @@ def test_chains_are_kept_as_chains(ran):
         with pytest.raises(SettingError, match=r"use epf\.ParticleGibbs"):
             _ = result.smoothed
     with pytest.raises(SettingError, match="ask for more draws"):
-        epf.fit(AR(), data(), method, seed=3, after=result)
+        epf.fit(AR(), data(), method, seed=3, resume_from=result)
     with pytest.raises(SettingError, match="the y and inputs"):
-        epf.fit(AR(), data()[:-1], dataclasses.replace(method, draws=20), seed=3, after=result)
+        epf.fit(AR(), data()[:-1], dataclasses.replace(method, draws=20), seed=3, resume_from=result)
 
 
 def leaves(tree):
@@ -175,7 +175,7 @@ def test_a_saved_run_is_the_run(ran, tmp_path):
     seen = epf.load(tmp_path / "out")  # without the model
     whole = epf.load(tmp_path / "out", AR())
     for loaded in (seen, whole):
-        assert (loaded.t, loaded.seed) == (STEPS, 3)
+        assert (loaded.num_observations, loaded.seed) == (STEPS, 3)
         assert (loaded.settings, loaded.seconds) == (result.settings, result.seconds)
         np.testing.assert_array_equal(trajectory(loaded), trajectory(result))
         assert str(loaded.verdict).split("\n")[0] == result.verdict.word
@@ -187,7 +187,7 @@ def test_a_saved_run_is_the_run(ran, tmp_path):
     assert whole.sample(5)["v"].tolist() == result.sample(5)["v"].tolist()
     np.testing.assert_array_equal(whole.past[0], result.past[0])
     with pytest.raises(SettingError, match=r"loaded without its model: load it with the model, as in epf\.load"):
-        epf.fit(AR(), data(), method, seed=3, after=seen)
+        epf.fit(AR(), data(), method, seed=3, resume_from=seen)
     with pytest.raises(SettingError, match="loaded without its model: copy its folder"):
         seen.save(tmp_path / "again")
     with pytest.raises(SettingError, match="needs the model"):
@@ -224,7 +224,7 @@ def test_a_loaded_run_goes_on_bit_for_bit(ran, tmp_path):
     part.save(tmp_path / "part")
     loaded = epf.load(tmp_path / "part", AR())
     assert len(trajectory(loaded)) == (13 if chains else 10)
-    whole = epf.fit(AR(), y if chains else y[10:], method, seed=3, after=loaded)
+    whole = epf.fit(AR(), y if chains else y[10:], method, seed=3, resume_from=loaded)
     for a, b in zip(leaves((whole.state, whole.record)), leaves((result.state, result.record)), strict=True):
         np.testing.assert_array_equal(a, b)
     assert whole.settings == result.settings

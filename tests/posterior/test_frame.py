@@ -6,7 +6,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from epf.model._parameters import Parameters
-from epf.posterior._chart import Coordinates
+from epf.posterior._chart import Chart
 from epf.posterior._frame import Frame, Place
 
 PLACE = Place(jnp.array([0.3, 2.0]), jnp.array([0.01, 5.0]), jnp.array([-1.0, 0.0]), jnp.array([2.0, 4.0]))
@@ -23,7 +23,7 @@ def test_points_come_back_and_none_is_outside():
 
 
 def test_the_stretch_is_the_slope():
-    frame = Frame(Coordinates(Parameters({"a": dist.Normal(0.0, 1.0), "b": dist.Normal(2.0, 1.0)})), PLACE)
+    frame = Frame(Chart(Parameters({"a": dist.Normal(0.0, 1.0), "b": dist.Normal(2.0, 1.0)})), PLACE)
     slopes = jax.vmap(lambda u: jnp.linalg.slogdet(jax.jacfwd(PLACE.point)(u))[1])(CUBE)
     np.testing.assert_allclose(frame.log_stretch(CUBE), slopes, rtol=1e-4, atol=1e-4)
 

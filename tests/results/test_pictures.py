@@ -56,7 +56,7 @@ def test_densities_are_densities(result):
 
 
 def test_pairs_states_and_forecasts(result):
-    axes = result.plot_pair(draws=100)
+    axes = result.plot_pair(num_samples=100)
     assert axes.shape == (2, 2)
     points = axes[1, 0].collections[0].get_offsets()
     assert points.shape == (100, 2)

@@ -21,11 +21,15 @@ def leaves(tree):
 def test_a_saved_result_is_the_result(result, tmp_path):
     result.save(tmp_path / "out")
     loaded = epf.load(tmp_path / "out", epf.zoo.LocalLevel())
-    assert (loaded.mean, loaded.log_evidence, loaded.t) == (result.mean, result.log_evidence, 30)
-    assert (loaded.settings, loaded.levels, loaded.seconds) == (result.settings, result.levels, result.seconds)
+    assert (loaded.mean, loaded.log_evidence, loaded.num_observations) == (result.mean, result.log_evidence, 30)
+    assert (loaded.settings, loaded.quantile_levels, loaded.seconds) == (
+        result.settings,
+        result.quantile_levels,
+        result.seconds,
+    )
     for a, b in zip(leaves((loaded.state, loaded.record)), leaves((result.state, result.record)), strict=True):
         np.testing.assert_array_equal(a, b)
-    on = epf.fit(LEVEL, Y[30:], epf.SIR(200), seed=2, after=loaded)
+    on = epf.fit(LEVEL, Y[30:], epf.SIR(200), seed=2, resume_from=loaded)
     assert on.mean == epf.fit(LEVEL, Y, epf.SIR(200), seed=2).mean
     table = pd.read_csv(tmp_path / "out" / "summary.csv", index_col="parameter")
     np.testing.assert_allclose(table, result.summary(), rtol=1e-6)
@@ -66,7 +70,7 @@ def test_the_summary_is_a_table(result):
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 def test_arviz_gets_equally_weighted_draws_in_its_groups(result):
     az = pytest.importorskip("arviz")
-    data = result.to_arviz(draws=2000, observed=Y[:30])
+    data = result.to_arviz(num_samples=2000, observed=Y[:30])
     assert set(data.groups()) == {"posterior", "prior", "posterior_predictive", "observed_data", "sample_stats"}
     draws = data.posterior["level_variance"]
     assert draws.shape == (4, 500)
@@ -81,7 +85,7 @@ def test_a_forecast_of_a_known_model_is_the_kalman_prediction():
     """Means and variances k steps ahead against the recursion m = A m, P = A P A' + Q."""
     _, y = epf.simulate(MODEL, {}, steps=20, seed=1)
     result = epf.fit(MODEL, y, epf.Kalman())
-    ahead = result.forecast(4, draws=20_000)
+    ahead = result.forecast(4, num_samples=20_000)
     assert ahead.x.shape == (20_000, 4, 2)
     assert ahead.y.shape == (20_000, 4, 1)
     assert ahead.time.tolist() == [21, 22, 23, 24]
@@ -105,8 +109,8 @@ def test_a_forecast_of_a_known_model_is_the_kalman_prediction():
 
 
 def test_particles_forecast_from_states_and_parameters_together(result):
-    assert epf.Stream(LEVEL, epf.SIR(200)).forecast(1, draws=20_000).first == 1  # from the prior
-    ahead = result.forecast(1, draws=20_000, seed=4)
+    assert epf.Stream(LEVEL, epf.SIR(200)).forecast(1, num_samples=20_000).first == 1  # from the prior
+    ahead = result.forecast(1, num_samples=20_000, seed=4)
     # Of a random walk: the mean stays, and the variance grows by both noises' posterior means.
     variance = result.posterior.state_sd**2 + result.mean["level_variance"] + result.mean["noise_variance"]
     assert abs(ahead.mean[0] - result.posterior.state_mean) < 5 * np.sqrt(variance / 20_000)

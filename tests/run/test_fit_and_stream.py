@@ -42,8 +42,8 @@ def test_blocks_restarts_and_single_updates_do_not_change_a_bit(method, monkeypa
     assert_same(epf.fit(AR(), Y, method, seed=7).record, whole.record)
 
     first = epf.fit(AR(), Y[:17], method, seed=7)
-    resumed = epf.fit(AR(), Y[17:], method, seed=7, after=first)
-    assert resumed.t == 50
+    resumed = epf.fit(AR(), Y[17:], method, seed=7, resume_from=first)
+    assert resumed.num_observations == 50
     assert_same((resumed.state, resumed.record), (whole.state, whole.record))
 
     import sys
@@ -56,7 +56,7 @@ def test_blocks_restarts_and_single_updates_do_not_change_a_bit(method, monkeypa
     for t, y in enumerate(Y):
         info = stream.update(y)
         assert_same(info, jax.tree.map(lambda leaf, t=t: leaf[t], whole.record.info))
-    assert stream.t == 50
+    assert stream.num_observations == 50
     assert_same(stream._state, whole.state)
     assert stream.posterior.mean == whole.mean
     assert stream.log_evidence == pytest.approx(whole.log_evidence)

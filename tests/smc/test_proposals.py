@@ -9,7 +9,7 @@ import pytest
 import epf
 from epf.model._laws import log_prob_observed
 from epf.model._model import parameters
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 
 DRAWS = 200_000
 
@@ -96,7 +96,9 @@ def test_weighted_draws_give_the_likelihood_and_the_posterior_mean(model, propos
     def one(key):
         return proposal.propose(key, model, p, x, jnp.asarray(y), None)
 
-    new, log_weights = (np.asarray(part, np.float64) for part in jax.jit(jax.vmap(one))(lanes(root_key(0), DRAWS)))
+    new, log_weights = (
+        np.asarray(part, np.float64) for part in jax.jit(jax.vmap(one))(particle_keys(root_key(0), DRAWS))
+    )
     weights = np.exp(log_weights)
     likelihood, mean = moments_by_quadrature(model, x, y)
     error = weights.std() / np.sqrt(DRAWS)

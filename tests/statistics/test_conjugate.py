@@ -8,7 +8,7 @@ import pytest
 
 import epf
 from epf.model._model import parameters
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 from epf.statistics._conjugate import Conjugate
 from models import AR, grid_posterior
 
@@ -156,7 +156,7 @@ def test_the_density_is_the_sum_of_the_models_own_log_densities(model, values):
     xs, ys = path(model, values, 40)
     ys = ys.at[7, 0].set(jnp.nan).at[9].set(jnp.nan)
     gibbs, statistic = statistic_of(model, xs, ys)
-    thetas = jax.vmap(params.sample)(lanes(root_key(1), 30))
+    thetas = jax.vmap(params.sample)(particle_keys(root_key(1), 30))
 
     def direct(theta):
         p = params.named(theta)
@@ -180,10 +180,10 @@ def test_sweeps_converge_to_the_density_by_quadrature():
     xs, ys = path(model, {"a": 0.8, "v": 0.5}, 60)
     gibbs, statistic = statistic_of(model, xs, ys)
     chains = 20000
-    theta = jax.vmap(params.sample)(lanes(root_key(1), chains))
+    theta = jax.vmap(params.sample)(particle_keys(root_key(1), chains))
 
     def sweep(theta, key):
-        return jax.vmap(lambda k, t: gibbs.draw(k, model, statistic, t))(lanes(key, chains), theta), None
+        return jax.vmap(lambda k, t: gibbs.draw(k, model, statistic, t))(particle_keys(key, chains), theta), None
 
     theta = np.asarray(jax.jit(lambda t: jax.lax.scan(sweep, t, jax.random.split(root_key(2), 10))[0])(theta))
     a, v = np.meshgrid(np.linspace(0.0, 1.4, 301), np.linspace(0.15, 2.0, 301), indexing="ij")

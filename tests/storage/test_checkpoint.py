@@ -18,7 +18,7 @@ import epf
 from epf.errors import CheckpointError, EPFError, EPFWarning
 from epf.filters._base import Filter
 from epf.offline._base import Offline
-from epf.run._replay_buffer import Kept
+from epf.run._replay_buffer import ReplayBuffer
 from epf.storage import _checkpoint as checkpoint
 from epf.storage._fingerprint import describe, model_traces, rebuild
 from forged import mutate_meaning, resealed
@@ -62,19 +62,19 @@ def same(one, other):
 
 def interrupted(stream, rows, path, model, inputs=None):
     """The rows through a stream that is saved and loaded after each third, and through one that is not."""
-    whole = epf.Stream(model, stream.method, seed=stream.seed, levels=stream._levels.tolist())
+    whole = epf.Stream(model, stream.method, seed=stream.seed, quantile_levels=stream._levels.tolist())
     for i, row in enumerate(rows):
         u = None if inputs is None else inputs[i]
         whole.update(row, u)
         if i % 5 == 2:
             stream.save(path)
             stream = epf.Stream.load(path, model)
-            assert (stream.t, stream.position) == (i, i)
+            assert (stream.num_observations, stream.position) == (i, i)
         info = stream.update(row, u)
     assert same(stream._state, whole._state)
     assert same(info, jax.tree.map(lambda leaf: leaf[0], whole._record.info))
     assert stream.log_evidence == whole.log_evidence
-    assert stream._doubt == whole._doubt
+    assert stream._error == whole._error
     return stream, whole
 
 
@@ -101,10 +101,10 @@ def test_inputs_vectors_and_levels_are_kept(tmp_path):
     inputs = np.sin(np.arange(8.0))[:, None]
     path, model = tmp_path / "run.epf", Driven()
     _, y = epf.simulate(model, {"level_variance": 0.5, "noise_variance": 0.5}, steps=8, seed=1, inputs=inputs)
-    begun = epf.Stream(model, epf.SIR(20, proposal=epf.proposals.Bootstrap()), levels=(0.1, 0.9))
+    begun = epf.Stream(model, epf.SIR(20, proposal=epf.proposals.Bootstrap()), quantile_levels=(0.1, 0.9))
     begun.save(path)  # before the first observation
     stream = epf.Stream.load(path, model)
-    assert stream.levels == begun.levels == (0.1, 0.9)
+    assert stream.quantile_levels == begun.quantile_levels == (0.1, 0.9)
     interrupted(stream, y, path, model, inputs)
     stream = epf.Stream.load(path, model)
     with pytest.raises(epf.errors.DataError, match="0 inputs at t = 8, but 1 before"):
@@ -129,7 +129,7 @@ def test_methods_are_made_again_from_their_settings():
 
 def test_kept_observations_come_back():
     ys = np.arange(2500.0, dtype=np.float32)
-    kept = Kept.of(8, ys, ys[:, None])
+    kept = ReplayBuffer.of(8, ys, ys[:, None])
     np.testing.assert_array_equal(kept.window(2494).ys, [*ys[2494:], 0.0, 0.0])
     np.testing.assert_array_equal(kept.us.all(), ys[:, None])
 

@@ -51,7 +51,7 @@ def as_dictionary(found: Comparison, said: list[str]) -> dict[str, Any]:
             found.results[name].settings if name in found.results else {"method": found.exact and found.exact.method}
         )
         methods.setdefault(name, {"parameters": {}, **told, "settings": settings})["parameters"][label] = cells
-    return {"observations": found.t, "methods": methods, "refused": found.refused, "warnings": said}
+    return {"observations": found.num_observations, "methods": methods, "refused": found.refused, "warnings": said}
 
 
 def _print(found: Comparison, plot: Path | None) -> None:
@@ -60,7 +60,7 @@ def _print(found: Comparison, plot: Path | None) -> None:
 
     console = Console(width=max(110, Console().width))
     by = f", exact by {found.exact.method}" if found.exact else ""
-    table = Table(title=f"{found.t} observations{by}", title_justify="left")
+    table = Table(title=f"{found.num_observations} observations{by}", title_justify="left")
     for heading in ("method", "parameter"):
         table.add_column(heading)
     headings = ("mean", "sd", "90% interval", "z", "r", "seconds", "growth", "log-evidence")

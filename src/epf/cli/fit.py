@@ -97,7 +97,7 @@ def as_dictionary(result: Result | Chains, said: list[str]) -> dict[str, Any]:
     table = result.summary()
     rows = {str(name): {str(k): finite(v) for k, v in row.items()} for name, row in table.iterrows()}
     return {
-        "observations": result.t,
+        "observations": result.num_observations,
         "log_evidence": finite(evidence(result)),
         "parameters": rows,
         "settings": result.settings,
@@ -133,7 +133,7 @@ def _print(result: Result | Chains, written: list[Path]) -> None:
     from rich.table import Table
 
     console, summary = Console(), result.summary()
-    table = Table(title=f"{result.t} observations, {result.settings['method']}", title_justify="left")
+    table = Table(title=f"{result.num_observations} observations, {result.settings['method']}", title_justify="left")
     table.add_column("parameter")
     for heading in summary.columns:
         table.add_column(str(heading), justify="right")

@@ -84,9 +84,9 @@ def run(
 ) -> int:
     """Take in the rows, and return the exit code."""
     skip_bad = check_on_error(on_error)
-    if stream.t and not quiet:
+    if stream.num_observations and not quiet:
         seen = f"the first {stream.position} rows are passed over" if skip_seen else "every row is taken for new"
-        print(f"Resumed at t = {stream.t}; {seen}.", file=sys.stderr)
+        print(f"Resumed at t = {stream.num_observations}; {seen}.", file=sys.stderr)
     rows = read_rows(source, columns, format, stream.position if skip_seen else 0)
     error: EPFError | None = None
     saved = stream.position
@@ -116,7 +116,7 @@ def run(
                     if not quiet:
                         print(f"{place(source, row.line)} left out: {why}", file=sys.stderr)
                     continue
-                if stream.t % every == 0:
+                if stream.num_observations % every == 0:
                     print(json.dumps(line(stream, row), allow_nan=False), flush=True)
                 if stream.position - saved >= checkpoint_every:
                     save()
@@ -128,10 +128,10 @@ def run(
         if interrupts.asked:
             _say_how_to_resume(stream, checkpoint)
             return INTERRUPTED
-    if stream.t == 0:
+    if stream.num_observations == 0:
         raise DataError(f"{source} has no row that can be used: check the file and its columns.")
     if not quiet:
-        print(f"End of the input: {stream.position} rows seen, {stream.t} taken in.", file=sys.stderr)
+        print(f"End of the input: {stream.position} rows seen, {stream.num_observations} taken in.", file=sys.stderr)
     return 0
 
 
@@ -143,12 +143,12 @@ def line(stream: Stream, row: Row) -> dict[str, Any]:
     """What is known after one observation, for programs."""
     record = stream.latest
     labels = parameters(stream.model).labels
-    found: dict[str, Any] = {"t": stream.t, "row": stream.position}
+    found: dict[str, Any] = {"t": stream.num_observations, "row": stream.position}
     if row.time is not None:
         found["time"] = row.time if isinstance(row.time, str | int | float) else str(row.time)
     for name, values in (("mean", record.mean[0]), ("sd", record.sd[0])):
         found[name] = {label: finite(value) for label, value in zip(labels, values, strict=True)}
-    for level, values in zip(stream.levels, record.quantiles[0], strict=True):
+    for level, values in zip(stream.quantile_levels, record.quantiles[0], strict=True):
         found[f"{100 * level:g}%"] = {label: finite(value) for label, value in zip(labels, values, strict=True)}
     state = record.state_mean[0]
     found["state"] = finite(state) if state.ndim == 0 else [finite(value) for value in state]
@@ -159,8 +159,10 @@ def line(stream: Stream, row: Row) -> dict[str, Any]:
 
 def _say_how_to_resume(stream: Stream, checkpoint: Path | None) -> None:
     if checkpoint is None:
-        print(f"Interrupted at t = {stream.t}; nothing is kept without --checkpoint FILE.", file=sys.stderr)
+        print(
+            f"Interrupted at t = {stream.num_observations}; nothing is kept without --checkpoint FILE.", file=sys.stderr
+        )
         return
     words = ["epf", *sys.argv[1:]]
     command = shlex.join(words if "--resume" in words else [*words, "--resume"])
-    print(f"Interrupted at t = {stream.t}, kept in {checkpoint}. Go on with: {command}", file=sys.stderr)
+    print(f"Interrupted at t = {stream.num_observations}, kept in {checkpoint}. Go on with: {command}", file=sys.stderr)

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.filters._particle import finite, move_unseen, propose, start
 from epf.model._lagged import newest
 from epf.model._model import StateSpaceModel
-from epf.numerics._keys import lanes
+from epf.numerics._keys import particle_keys
 from epf.numerics._weighted import mean_and_sd
 from epf.smc._order import order
 from epf.smc._weights import uniform, weigh
@@ -142,7 +142,7 @@ class Filters(eqx.Module):
         """The key of all filters, or one for each stream, or one for each filter."""
         if self.common and self.streams == 1:
             return key
-        return lanes(key, self.streams if self.common else thetas.shape[0])
+        return particle_keys(key, self.streams if self.common else thetas.shape[0])
 
     def _each(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of a key and of what belongs to one filter, run for all."""

@@ -25,7 +25,7 @@ from epf.model._laws import gaussian_moments, is_gaussian, marginal_gaussian_log
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters, Values
 from epf.model._tracing import depends_on, is_affine
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 from epf.posterior._posterior import Posterior
 from epf.smc.proposals._optimal import condition
 
@@ -303,5 +303,5 @@ def _free_prior(params: Parameters) -> tuple[Float[Array, " q"], Float[Array, "q
         moments: list[Any] = [gaussian_moments(prior) for prior in params.priors.values()]
         mean = jnp.concatenate([jnp.zeros(0), *(m for m, _ in moments)])
         return mean, jax.scipy.linalg.block_diag(jnp.zeros((0, 0)), *(C for _, C in moments))
-    draws = jax.vmap(lambda k: params.unconstrain(params.sample(k)))(lanes(root_key(0), _PRIOR_DRAWS))
+    draws = jax.vmap(lambda k: params.unconstrain(params.sample(k)))(particle_keys(root_key(0), _PRIOR_DRAWS))
     return jnp.mean(draws, axis=0), jnp.atleast_2d(jnp.cov(draws, rowvar=False))

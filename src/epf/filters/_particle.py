@@ -23,7 +23,7 @@ from epf.filters._base import Filter, Info, Past
 from epf.model._check import is_whole, plain
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
-from epf.numerics._keys import lanes
+from epf.numerics._keys import particle_keys
 from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._automatic import Automatic, choose_proposal
 from epf.smc.proposals._base import Proposal
@@ -85,7 +85,7 @@ def start(
     def one(key: PRNGKeyArray, theta: Float[Array, " p"]) -> Float[Array, "*state"]:
         return draw(initial_law(model, params.named(theta)), key)
 
-    return over_particles(one)(lanes(key, theta.shape[1]), theta)
+    return over_particles(one)(particle_keys(key, theta.shape[1]), theta)
 
 
 def propose(
@@ -104,7 +104,7 @@ def propose(
         new, log_weight = proposal.propose(key, model, params.named(theta), x_prev, y, u)
         return new, advance(model, x_prev, new), log_weight
 
-    return over_particles(one)(lanes(key, theta.shape[1]), x_prev, theta)
+    return over_particles(one)(particle_keys(key, theta.shape[1]), x_prev, theta)
 
 
 def move_unseen(
@@ -121,7 +121,7 @@ def move_unseen(
         new = draw(transition_law(model, params.named(theta), x_prev, u), key)
         return new, advance(model, x_prev, new)
 
-    return over_particles(one)(lanes(key, theta.shape[1]), x_prev, theta)
+    return over_particles(one)(particle_keys(key, theta.shape[1]), x_prev, theta)
 
 
 class ParticleFilter(Filter):
@@ -175,7 +175,7 @@ class ParticleFilter(Filter):
 
     def first_theta(self, key: PRNGKeyArray, model: StateSpaceModel) -> Float[Array, "p particles"]:
         """The parameters before the first observation: draws from the prior."""
-        return over_particles(parameters(model).sample)(lanes(key, self.particles))
+        return over_particles(parameters(model).sample)(particle_keys(key, self.particles))
 
     def choose(
         self,

@@ -16,7 +16,7 @@ from epf.posterior.samplers._base import Sampler
 from epf.statistics import _follow as following
 from epf.statistics._approximation import Approximation, Chebyshev, Taylor
 from epf.statistics._base import Gibbs
-from epf.statistics._expansion import look_at
+from epf.statistics._expansion import plan_expansions
 from epf.statistics._log_polynomial import LogPolynomial
 from epf.statistics._mixture import GibbsMixture
 from epf.statistics._shared_mixture import SharedMixture
@@ -114,7 +114,7 @@ def describe_gibbs(gibbs: Gibbs, model: StateSpaceModel, u: Array | None, refres
     """What is expanded and how, in words."""
     if not isinstance(gibbs, LogPolynomial):
         return {}
-    laws = look_at(model, gibbs.approximation, u) or {}
+    laws = plan_expansions(model, gibbs.approximation, u) or {}
     forms = [f"{where}: {law.form}, order {law.order}" for where, law in laws.items() if law is not None]
     kind = "Taylor" if isinstance(gibbs.approximation, Taylor) else "Chebyshev"
     box = {"shared": "one for all particles, following", "each": "one a particle, following", "no": "fixed"}

@@ -26,7 +26,7 @@ from epf.filters._window import Window, accepted, has_lags, moved_by_chance, sta
 from epf.model._check import is_whole, plain
 from epf.model._laws import support
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, shapes, transition_law
-from epf.numerics._keys import lanes
+from epf.numerics._keys import particle_keys
 from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler
 from epf.smc._weights import uniform, weigh
@@ -104,7 +104,7 @@ class PracticalFilter(Filter):
     def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Chains:
         gibbs = self.gibbs(model, u)
         k_theta, k_x = jax.random.split(key)
-        theta = over_particles(parameters(model).sample)(lanes(k_theta, self.particles))
+        theta = over_particles(parameters(model).sample)(particle_keys(k_theta, self.particles))
         x_0 = start(k_x, model, theta)
         new, y = shapes(model, u)
         news, ys = jnp.zeros((self.lag, *new, self.particles)), jnp.full((self.lag, *y), jnp.nan)

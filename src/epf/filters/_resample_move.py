@@ -2,7 +2,7 @@
 
         theta' = theta + c L N(0, I),    accepted with probability min(1, p(theta', path, y) / p(theta, path, y))
 
-in unconstrained coordinates, L L' being the covariance of the cloud. A move leaves p(theta | path, y_1:t) as it is, for any
+in unconstrained chart, L L' being the covariance of the cloud. A move leaves p(theta | path, y_1:t) as it is, for any
 model. Its price is the path: memory that grows with time, and a likelihood of t terms. Moving at a rate proportional to 1/t,
 as Gilks and Berzuini propose, keeps the work of a step constant on average.
 """

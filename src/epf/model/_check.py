@@ -18,7 +18,7 @@ from epf.errors import DataError, ModelError, SettingError, kind, reason
 from epf.model._laws import draw, support, weighs_single_components
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 
 # A NaN shows in the run, where a rare one is survived; the square of a negative scale does not, so it is looked for longer.
 _PRIOR_DRAWS, _DRAWS_FOR_NAN = 4096, 128
@@ -256,7 +256,7 @@ def _try_prior_draws(model: StateSpaceModel, u: Array | None) -> tuple[Array, An
         }
         return theta, {"transition": x_0, "observation": x_1}, inside, allowed
 
-    return jax.vmap(trial)(lanes(root_key(0), _PRIOR_DRAWS))
+    return jax.vmap(trial)(particle_keys(root_key(0), _PRIOR_DRAWS))
 
 
 def _allowed(law: Distribution, state: Array) -> dict[tuple[str, str], Array]:

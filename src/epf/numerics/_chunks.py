@@ -15,7 +15,7 @@ _IN_CACHE, _IN_MEMORY = 2**16, 2**28  # numbers in the largest table
 _USEFUL = 4  # a part that is smaller than the largest by more than this factor does not pay for the loop
 
 
-def in_parts(function: Callable[[Any, Any], Any], changed: Any, given: Any, rows: int = 64) -> Any:
+def in_chunks(function: Callable[[Any, Any], Any], changed: Any, given: Any, rows: int = 64) -> Any:
     """`function(changed, given)`, which has the shape of `changed`, a part of the particles (the last axis) at a time.
 
     `rows` is how many numbers a particle has in the largest table on the way.
@@ -23,7 +23,7 @@ def in_parts(function: Callable[[Any, Any], Any], changed: Any, given: Any, rows
 
     def part_by_part(changed: Any, given: Any, numbers: int) -> Any:
         particles = jax.tree.leaves(changed)[0].shape[-1]
-        size = part_of(particles, numbers // rows)
+        size = chunk_size(particles, numbers // rows)
         if size == particles:
             return function(changed, given)
 
@@ -40,7 +40,7 @@ def in_parts(function: Callable[[Any, Any], Any], changed: Any, given: Any, rows
     return jax.lax.platform_dependent(changed, given, cpu=small, default=large)
 
 
-def part_of(particles: int, most: int) -> int:
+def chunk_size(particles: int, most: int) -> int:
     """The largest part, at most `most`, of which there are a whole number; all, if there is none of a useful size."""
     if particles <= most:
         return particles

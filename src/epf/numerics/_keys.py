@@ -31,7 +31,7 @@ def step_key(root: PRNGKeyArray, t: int | Array) -> PRNGKeyArray:
     return jax.random.wrap_key_data(jnp.append(words, jnp.uint32(0)), impl=_LANE_IMPLEMENTATION)
 
 
-def lanes(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
+def particle_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
     """`count` independent keys, one a particle, at no cost: shape (count,)."""
     words = jnp.ravel(jax.random.key_data(key)).astype(jnp.uint32)
     k0, k1 = words[0], words[-1]
@@ -63,7 +63,7 @@ def unpacked(words: UInt32[Array, "3"]) -> PRNGKeyArray:
     return jax.random.wrap_key_data(words, impl=_LANE_IMPLEMENTATION)
 
 
-# The word numbers from which the keys of `lanes`, `threefry_key`, `fold_in` and `split` are made: far from those of
+# The word numbers from which the keys of `particle_keys`, `threefry_key`, `fold_in` and `split` are made: far from those of
 # ordinary draws.
 _LANES, _THREEFRY, _FOLD, _SPLIT = 0x6C616E65, 0x74687266, 0x666F6C64, 0x73706C74
 
@@ -93,7 +93,7 @@ def _seed(seed: Array) -> UInt32[Array, "3"]:
 
 
 def _child(key: UInt32[Array, "3"], kind: int, number: Array) -> UInt32[Array, "*shape 3"]:
-    """The lane `number` of a new key: children are to a lane what lanes are to a step."""
+    """The lane `number` of a new key: children are to a lane what particle_keys are to a step."""
     k0, k1 = _word(key, jnp.uint32(kind)), _word(key, jnp.uint32(kind + 1))
     return jnp.stack([jnp.broadcast_to(k0, number.shape), jnp.broadcast_to(k1, number.shape), number], axis=-1)
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._bank import Bank, Filters
 from epf.model._model import StateSpaceModel, parameters
-from epf.numerics._keys import lanes
+from epf.numerics._keys import particle_keys
 from epf.numerics._sums import Compensated
 from epf.numerics._weighted import mean_and_sd
 
@@ -35,7 +35,7 @@ class Estimate(eqx.Module):
         def one(key: PRNGKeyArray, x: Array, log_weights: Array) -> Array:
             return x[..., jax.random.categorical(key, log_weights)]
 
-        return jax.vmap(one)(lanes(key, self.bank.ess.shape[0]), self.bank.x, self.bank.log_weights)
+        return jax.vmap(one)(particle_keys(key, self.bank.ess.shape[0]), self.bank.x, self.bank.log_weights)
 
 
 def begin(filters: Filters, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "thetas p"]) -> Estimate:
@@ -78,7 +78,7 @@ def estimate(
 def from_prior(key: PRNGKeyArray, model: StateSpaceModel, count: int) -> Float[Array, "count q"]:
     """Draws from the prior, unconstrained and inside: one on the edge of its support is at infinity, and brought back."""
     params = parameters(model)
-    free = jax.vmap(lambda k: params.unconstrain(params.sample(k)))(lanes(key, count))
+    free = jax.vmap(lambda k: params.unconstrain(params.sample(k)))(particle_keys(key, count))
     return jnp.clip(jnp.nan_to_num(free), -1e4, 1e4)
 
 

@@ -14,7 +14,7 @@ from epf.model._check import Shapes, shapes_of
 from epf.model._laws import log_prob, log_prob_observed
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._tracing import depends_on
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 from epf.posterior.samplers._slice import Slice
 from epf.statistics._conjugate import Conjugate
 
@@ -74,7 +74,7 @@ def memory(model: StateSpaceModel, shapes: Shapes) -> int:
         pair = 10.0 * jax.random.normal(k_a, shapes.state), 10.0 * jax.random.normal(k_b, shapes.state)
         return jax.lax.scan(both, pair, 10.0 * jax.random.normal(k_new, (_LONGEST_MEMORY, *shapes.new)))[1]
 
-    met = jnp.all(jax.jit(jax.vmap(together))(lanes(root_key(0), _PAIRS)), axis=0)
+    met = jnp.all(jax.jit(jax.vmap(together))(particle_keys(root_key(0), _PAIRS)), axis=0)
     return int(jnp.argmax(met)) + 1 if bool(jnp.any(met)) else 0
 
 

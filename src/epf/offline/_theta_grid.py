@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from epf.errors import SettingError, kind
 from epf.model._check import is_number, is_whole, plain
 from epf.model._parameters import Parameters
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 
 _DRAWS = 4096
 # A prior is left out where it is this many nats below its peak: 6.3 standard deviations of a Gaussian.
@@ -77,7 +77,7 @@ def make_axes(params: Parameters, grid: Any, points: int) -> tuple[Axis, ...]:
         return ()
     given = grid if isinstance(grid, dict) else {}
     by_index = {params.index(label): axis for label, axis in given.items()}
-    draws = jax.vmap(lambda key: params.unconstrain(params.sample(key)))(lanes(root_key(0), _DRAWS))
+    draws = jax.vmap(lambda key: params.unconstrain(params.sample(key)))(particle_keys(root_key(0), _DRAWS))
     # A draw on the edge of its support is at infinity; the median and the middle half do not mind a few of them.
     low, mean, high = jnp.quantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
     sd = 0.5 * (high - low)

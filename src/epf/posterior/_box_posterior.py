@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from epf.posterior._chart import Coordinates
+from epf.posterior._chart import Chart
 from epf.posterior._posterior import Posterior
 from epf.posterior._quadrature import grid, weights
 from epf.posterior.samplers._inverse_cdf import inverse
 
 
-class Chart(eqx.Module):
+class Region(eqx.Module):
     """The cube [-1, 1]^p as a picture of some region of the parameters."""
 
     @abstractmethod
@@ -21,10 +21,10 @@ class Chart(eqx.Module):
         """The parameters at points of the cube."""
 
 
-class Box(Chart):
-    """An interval of each parameter, in coordinates z."""
+class Box(Region):
+    """An interval of each parameter, in the coordinates z."""
 
-    coordinates: Coordinates
+    chart: Chart
     low: Float[Array, " p"]
     high: Float[Array, " p"]
 
@@ -37,14 +37,14 @@ class Box(Chart):
         return 0.5 * (self.high - self.low)
 
     def theta(self, cube: Float[Array, "many p"]) -> Float[Array, "many p"]:
-        return jax.vmap(self.coordinates.theta)(self.origin + self.scale * cube)
+        return jax.vmap(self.chart.theta)(self.origin + self.scale * cube)
 
 
 class BoxPosterior(Posterior):
     """What moments and quantiles of a density on a box have in common; each is one pass over small grids."""
 
     @abstractmethod
-    def box(self) -> Chart:
+    def box(self) -> Region:
         """Where the density is."""
 
     @abstractmethod

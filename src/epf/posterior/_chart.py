@@ -17,14 +17,14 @@ from numpyro.distributions import Distribution, biject_to, constraints
 from epf.errors import UnsupportedModelError
 from epf.model._laws import gaussian_moments, is_gaussian, support
 from epf.model._parameters import Parameters
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 
 DROP = 18.0  # nats below its peak at which a prior is cut: 6 standard deviations of a normal
 _DRAWS = 512
 _REACHES = np.concatenate([np.linspace(0.0, 8.0, 65), np.geomspace(8.5, 4000.0, 64)])
 
 
-class Coordinates(eqx.Module):
+class Chart(eqx.Module):
     """theta of a model as a vector z on the real line or on intervals.
 
     `plain` leaves every parameter as it is, `unbounded` maps intervals to the whole line as well.
@@ -93,12 +93,12 @@ class Coordinates(eqx.Module):
             mean, covariance = gaussian_moments(prior)
             reach = jnp.sqrt(2.0 * DROP * jnp.diagonal(covariance))
             return mean - reach, mean + reach
-        return self._search(Coordinates(Parameters({name: prior}), self.plain))
+        return self._search(Chart(Parameters({name: prior}), self.plain))
 
     @staticmethod
-    def _search(one: "Coordinates") -> tuple[Array, Array]:
+    def _search(one: "Chart") -> tuple[Array, Array]:
         """Outward from the median of draws, along each element, until the density has dropped."""
-        draws = jax.vmap(lambda key: one.point(one.parameters.sample(key)))(lanes(root_key(0), _DRAWS))
+        draws = jax.vmap(lambda key: one.point(one.parameters.sample(key)))(particle_keys(root_key(0), _DRAWS))
         low, middle, high = jnp.quantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
         spread = jnp.maximum(0.5 * (high - low), 1e-6)
         steps = jnp.asarray(np.concatenate([-_REACHES[:0:-1], _REACHES]))

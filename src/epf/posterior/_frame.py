@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from epf.posterior._box_posterior import Chart
-from epf.posterior._chart import Coordinates
+from epf.posterior._box_posterior import Region
+from epf.posterior._chart import Chart
 
 
 class Place(eqx.Module):
-    """A box from `low` to `high`, its points crowded about `centre` within `width`; all in coordinates z."""
+    """A box from `low` to `high`, its points crowded about `centre` within `width`; all in the coordinates z."""
 
     centre: Float[Array, " p"]
     width: Float[Array, " p"]
@@ -25,9 +25,9 @@ class Place(eqx.Module):
     high: Float[Array, " p"]
 
     @classmethod
-    def of_prior(cls, coordinates: Coordinates) -> "Place":
+    def of_prior(cls, chart: Chart) -> "Place":
         """The box where the prior is not negligible, nearly plain."""
-        low, high = coordinates.prior_box()
+        low, high = chart.prior_box()
         return cls(0.5 * (low + high), 0.5 * (high - low), low, high)
 
     @property
@@ -50,19 +50,19 @@ class Place(eqx.Module):
         return jnp.clip((2.0 * s - first - last) / (last - first), -1.0, 1.0)
 
 
-class Frame(Chart):
+class Frame(Region):
     """A place and what its coordinates mean: parameters and their prior at points of the cube."""
 
-    coordinates: Coordinates
+    chart: Chart
     place: Place
 
     def theta(self, cube: Float[Array, "many p"]) -> Float[Array, "many p"]:
         """The parameters at points of the cube."""
-        return jax.vmap(self.coordinates.theta)(self.place.point(cube))
+        return jax.vmap(self.chart.theta)(self.place.point(cube))
 
     def log_prior(self, cube: Float[Array, "many p"]) -> Float[Array, " many"]:
         """The prior's log-density in z."""
-        return jax.vmap(self.coordinates.log_prior)(self.place.point(cube))
+        return jax.vmap(self.chart.log_prior)(self.place.point(cube))
 
     def log_stretch(self, cube: Float[Array, "many p"]) -> Float[Array, " many"]:
         """log |dz / du| of points u of the cube: what makes a density in z one on the cube."""

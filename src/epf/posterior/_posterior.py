@@ -83,12 +83,12 @@ class Posterior(eqx.Module):
             raise SettingError(f"density({name!r}, {str(grid)[:40]!r}): the grid must be a list of finite numbers.")
         return np.asarray(_marginal_density(self, index, jnp.asarray(points)))
 
-    def sample(self, count: int, seed: int = 0) -> dict[str, np.ndarray]:
-        """`count` equally weighted draws by name, each of shape (count, *shape)."""
-        if not is_whole(count) or count < 1:
-            raise SettingError(f"sample({count!r}): ask for a whole number of draws, 1 or more.")
-        draws = np.asarray(_draws(self, root_key(check_seed(seed)), int(count)))
-        return self.parameters.as_dict(draws, (count,))
+    def sample(self, num_samples: int, seed: int = 0) -> dict[str, np.ndarray]:
+        """`num_samples` equally weighted draws by name, each of shape (num_samples, *shape)."""
+        if not is_whole(num_samples) or num_samples < 1:
+            raise SettingError(f"sample({num_samples!r}): ask for a whole number of draws, 1 or more.")
+        draws = np.asarray(_draws(self, root_key(check_seed(seed)), int(num_samples)))
+        return self.parameters.as_dict(draws, (num_samples,))
 
     @property
     def state_mean(self) -> Any:

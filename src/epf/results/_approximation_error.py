@@ -4,10 +4,10 @@ import numpy as np
 
 from epf.results._record import Record
 
-DOUBT = 0.5  # nats, above which a posterior is not to be trusted
+MAX_ERROR = 0.5  # nats, above which a posterior is not to be trusted
 
 
-def doubt(record: Record, add_up: bool, before: float = 0.0) -> np.ndarray:
+def approximation_error(record: Record, add_up: bool, before: float = 0.0) -> np.ndarray:
     """How far, in nats, the approximated log-density may be from the exact one, step by step; 0 where none is made.
 
     Where residuals `add_up` (`Filter.residuals_add_up`), the errors of single steps add up like independent ones; those of

@@ -21,7 +21,7 @@ class Chains(Answer):
     """Draws of the parameters given the whole series, by chain.
 
     `draws` has them by name, each (chains, draws, *shape), without the warm-up; `rhat` and `ess` are ArviZ's. `record` has
-    every iteration, the warm-up too, and `state` is where the chains are, from which `epf.fit(..., after=result)` goes on.
+    every iteration, the warm-up too, and `state` is where the chains are, from which `epf.fit(..., resume_from=result)` goes on.
     """
 
     _title = "Chains"
@@ -42,7 +42,7 @@ class Chains(Answer):
         self.settled: Any = method
         """The method with what it chose from the data."""
         self.seed = seed
-        self.t = t
+        self.num_observations = t
         self.state = state
         self.record = record
         self.seconds = seconds
@@ -125,7 +125,9 @@ class Chains(Answer):
             self._refuse(f"has no paths of the state{yet}", "use epf.ParticleGibbs, which draws them")
         mean, sd = (np.asarray(part) for part in self.smoothed_moments)
         dims = ("time",) if mean.ndim == 1 else ("time", "state")
-        return xr.Dataset({"state_mean": (dims, mean), "state_sd": (dims, sd)}, {"time": np.arange(1, self.t + 1)})
+        return xr.Dataset(
+            {"state_mean": (dims, mean), "state_sd": (dims, sd)}, {"time": np.arange(1, self.num_observations + 1)}
+        )
 
     @property
     def smoothed_moments(self) -> tuple[Any, Any] | None:
@@ -141,11 +143,11 @@ class Chains(Answer):
         """There is none: the posterior is that of the whole series, and of no earlier time."""
         self._refuse("has no history over time", "use epf.SMC2 or a filter, or fit a part of the series")
 
-    def summary(self, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
+    def summary(self, quantile_levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
         """A small table (pandas.DataFrame), one row a parameter: mean, sd, quantiles and, with ArviZ, R-hat and ESS."""
         from epf.results._tables import flat, summary
 
-        table = summary(self, levels)
+        table = summary(self, quantile_levels)
         try:
             return table.assign(r_hat=flat(self.rhat), ess=flat(self.ess))
         except ModuleNotFoundError:

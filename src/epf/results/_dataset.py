@@ -7,7 +7,7 @@ import numpy as np
 from epf.results._record import Record
 
 
-def history(record: Record, t: int, levels: tuple[float, ...], labels: tuple[str, ...]) -> Any:
+def history(record: Record, t: int, quantile_levels: tuple[float, ...], labels: tuple[str, ...]) -> Any:
     """Dimensions: time (1 for the first observation), parameter, level, and state for a vector state."""
     import xarray as xr
 
@@ -29,11 +29,11 @@ def history(record: Record, t: int, levels: tuple[float, ...], labels: tuple[str
     for name in ("residual", "ancestors"):
         if not np.isnan(getattr(record.info, name)).all():
             data[name] = (("time",), getattr(record.info, name))
-    coordinates = {
+    chart = {
         "time": np.arange(t - steps + 1, t + 1),
         "parameter": np.asarray(labels, dtype=str),
-        "level": np.round(np.asarray(levels, dtype=float), 6),
+        "level": np.round(np.asarray(quantile_levels, dtype=float), 6),
     }
     if len(state) == 2:
-        coordinates["state"] = np.arange(record.state_mean.shape[1])
-    return xr.Dataset(data, coordinates)
+        chart["state"] = np.arange(record.state_mean.shape[1])
+    return xr.Dataset(data, chart)

@@ -18,7 +18,7 @@ from epf.errors import SettingError
 from epf.model._check import check_inputs, check_seed, is_number, is_whole
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, observation_law, parameters, transition_law
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 from epf.posterior._posterior import Posterior
 
 _TOGETHER = "theta and the state are drawn together"
@@ -59,7 +59,7 @@ class Forecast(NamedTuple):
             raise SettingError(f"of={of!r}: choose 'y' for the observations or 'x' for the states.")
         return self.x if of == "x" else self.y
 
-    def to_xarray(self, levels: tuple[float, ...] = (0.05, 0.5, 0.95)) -> Any:
+    def to_xarray(self, quantile_levels: tuple[float, ...] = (0.05, 0.5, 0.95)) -> Any:
         """An xarray.Dataset over time: mean, sd and quantiles of states and observations."""
         import xarray as xr
 
@@ -68,34 +68,34 @@ class Forecast(NamedTuple):
             dims = ("time",) if values.ndim == 2 else ("time", name)
             data[f"{name}_mean"] = (dims, values.mean(axis=0))
             data[f"{name}_sd"] = (dims, values.std(axis=0))
-            data[f"{name}_quantile"] = (("level", *dims), np.quantile(values, levels, axis=0))
-        return xr.Dataset(data, {"time": self.time, "level": np.asarray(levels)}, {"note": self.note})
+            data[f"{name}_quantile"] = (("level", *dims), np.quantile(values, quantile_levels, axis=0))
+        return xr.Dataset(data, {"time": self.time, "level": np.asarray(quantile_levels)}, {"note": self.note})
 
     def __repr__(self) -> str:
         return f"Forecast(times {self.first} .. {self.time[-1]}, {len(self.y)} draws; {self.note})"
 
 
 def forecast(
-    model: StateSpaceModel, posterior: Posterior, t: int, steps: int, inputs: Any, draws: int, seed: int
+    model: StateSpaceModel, posterior: Posterior, t: int, steps: int, inputs: Any, num_samples: int, seed: int
 ) -> Forecast:
     """Draws of the `steps` states and observations after time `t`."""
-    for name, value in (("steps", steps), ("draws", draws)):
+    for name, value in (("steps", steps), ("num_samples", num_samples)):
         if not is_whole(value) or value < 1:
             raise SettingError(f"forecast({name}={value!r}): it must be a whole number, 1 or more.")
     us = check_inputs(inputs, int(steps), t)
     key = root_key(check_seed(seed))
     note = _TOGETHER if posterior.in_pairs else _APART
-    x, y = _run(model, posterior, key, int(draws), int(steps), us)
+    x, y = _run(model, posterior, key, int(num_samples), int(steps), us)
     return Forecast(np.asarray(x), np.asarray(y), t + 1, note)
 
 
 @eqx.filter_jit
 def _run(
-    model: StateSpaceModel, posterior: Posterior, key: PRNGKeyArray, draws: int, steps: int, us: Array | None
+    model: StateSpaceModel, posterior: Posterior, key: PRNGKeyArray, num_samples: int, steps: int, us: Array | None
 ) -> tuple[Array, Array]:
     params = parameters(model)
     k_start, k_run = jax.random.split(key)
-    theta, x_0 = posterior.pairs(k_start, draws)
+    theta, x_0 = posterior.pairs(k_start, num_samples)
 
     def one(key: PRNGKeyArray, theta: Array, x: Array) -> tuple[Array, Array]:
         p = params.named(theta)
@@ -108,4 +108,4 @@ def _run(
 
         return jax.lax.scan(step, x, (jnp.arange(steps), us))[1]
 
-    return jax.vmap(one)(lanes(k_run, draws), theta, x_0)
+    return jax.vmap(one)(particle_keys(k_run, num_samples), theta, x_0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from epf.errors import CheckpointError, reason
-from epf.results._approximation_error import DOUBT, doubt
+from epf.results._approximation_error import MAX_ERROR, approximation_error
 from epf.results._plots import BLUE, GREY, ORANGE, density_curves
 from epf.results._verdict import LEVELS, judge
 from epf.storage._checkpoint import versions
@@ -32,7 +32,7 @@ def write_page(result: Any, path: Path, y: Any, title: str | None) -> None:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise ModuleNotFoundError('The report needs plotly: pip install "epfilter[report]".') from None
-    title = html.escape(title or f"{result.settings['model']}: {result.t} observations")
+    title = html.escape(title or f"{result.settings['model']}: {result.num_observations} observations")
     parts = [
         f"<h1>{title}</h1>",
         _verdict(result),
@@ -87,7 +87,12 @@ def _table(result: Any) -> str:
 
 
 def _settings(result: Any) -> str:
-    facts = {**result.settings, "seed": result.seed, "observations": result.t, "seconds": f"{result.seconds:.1f}"}
+    facts = {
+        **result.settings,
+        "seed": result.seed,
+        "observations": result.num_observations,
+        "seconds": f"{result.seconds:.1f}",
+    }
     facts |= {"log-evidence": f"{result.log_evidence:.6g}"}
     facts |= {f"version of {name}": version for name, version in versions().items()}
     rows = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(str(v))}</td></tr>" for k, v in facts.items())
@@ -127,8 +132,8 @@ def _numbers(values: Any) -> list[float | None]:
 def _history(result: Any, label: str) -> Any:
     history, index = result.history, result.parameters.index(label)
     at = _thin(history.sizes["time"])
-    time, levels = history["time"].values[at], np.asarray(result.levels)
-    low, high = int(np.argmin(levels)), int(np.argmax(levels))
+    time, quantile_levels = history["time"].values[at], np.asarray(result.quantile_levels)
+    low, high = int(np.argmin(quantile_levels)), int(np.argmax(quantile_levels))
     quantiles = result.record.quantiles[at, :, index]
     figure = _figure("time step", label)
     _band(
@@ -136,7 +141,7 @@ def _history(result: Any, label: str) -> Any:
         time,
         _numbers(quantiles[:, low]),
         _numbers(quantiles[:, high]),
-        f"{levels[high] - levels[low]:.0%} interval",
+        f"{quantile_levels[high] - quantile_levels[low]:.0%} interval",
     )
     figure.add_scatter(x=time, y=_numbers(result.record.mean[at, index]), mode="lines", line_color=BLUE, name="mean")
     return figure
@@ -190,13 +195,13 @@ def _diagnostics(result: Any) -> list[Any]:
         ("log-evidence of a step", record.info.log_evidence),
     ]
     if not np.isnan(record.info.residual).all():
-        series.append(("nats off", doubt(record, adds_up)))
+        series.append(("nats off", approximation_error(record, adds_up)))
     for label, values in series:
         if np.isnan(values).all():
             continue
         figure = _figure("time step", label)
         figure.add_scatter(x=time[at], y=_numbers(np.asarray(values)[at]), mode="lines", line_color=BLUE, name=label)
         if label == "nats off":
-            figure.add_scatter(x=time[[0, -1]], y=[DOUBT, DOUBT], mode="lines", line={"color": ORANGE, "dash": "dash"}, name="not to be trusted above")  # fmt: skip
+            figure.add_scatter(x=time[[0, -1]], y=[MAX_ERROR, MAX_ERROR], mode="lines", line={"color": ORANGE, "dash": "dash"}, name="not to be trusted above")  # fmt: skip
         charts.append(figure)
     return charts

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from epf.errors import SettingError
-from epf.results._approximation_error import DOUBT, doubt
+from epf.results._approximation_error import MAX_ERROR, approximation_error
 from epf.results._tables import flat
 from epf.results._verdict import judge
 
@@ -65,7 +65,7 @@ def plot_comparison(comparison: Any, truth: dict[str, Any] | None = None, ax: An
     params = next(iter(comparison.results.values())).parameters
     axes = _panels(len(params.labels), ax, "plot")
     true = {} if truth is None else dict(zip(params.labels, np.asarray(params.vector(truth)), strict=True))
-    table, t, exact = comparison.table, comparison.t, comparison.exact
+    table, t, exact = comparison.table, comparison.num_observations, comparison.exact
     colours = dict(zip(comparison.results, _colours(len(comparison.results)), strict=True))
     for i, (panel, label) in enumerate(zip(axes, params.labels, strict=True)):
         place = t
@@ -74,7 +74,7 @@ def plot_comparison(comparison: Any, truth: dict[str, Any] | None = None, ax: An
             numbers = (exact.numbers.mean[i], exact.numbers.low[i], exact.numbers.high[i])
             _draw_bar(panel, place, *numbers, "black", f"exact ({exact.method})")
         for name, result in comparison.results.items():
-            if hasattr(result, "levels"):
+            if hasattr(result, "quantile_levels"):
                 draw_parameter(panel, result, label, colours[name], name)
             else:
                 row, place = table.loc[(name, label)], place + 0.02 * t
@@ -151,7 +151,7 @@ def density_curves(result: Any, label: str) -> tuple[np.ndarray, np.ndarray, np.
     return grid, result.density(label, grid), prior
 
 
-def plot_pair(result: Any, names: Any = None, draws: int = 1000, seed: int = 0, axes: Any = None) -> Any:
+def plot_pair(result: Any, names: Any = None, num_samples: int = 1000, seed: int = 0, axes: Any = None) -> Any:
     """Every pair of parameters against each other, as draws from the posterior; densities on the diagonal."""
     import matplotlib.pyplot as plt
 
@@ -167,8 +167,8 @@ def plot_pair(result: Any, names: Any = None, draws: int = 1000, seed: int = 0, 
         raise SettingError(
             f"plot_pair(axes=...) has shape {axes.shape}, but there are {count} parameters: give a square."
         )
-    sample = result.sample(draws, seed)
-    flat = np.concatenate([np.reshape(values, (draws, -1)) for values in sample.values()], axis=1)
+    sample = result.sample(num_samples, seed)
+    flat = np.concatenate([np.reshape(values, (num_samples, -1)) for values in sample.values()], axis=1)
     places = [result.parameters.index(label) for label in labels]
     for i, row in enumerate(places):
         for j, column in enumerate(places):
@@ -222,7 +222,7 @@ def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = Non
     seen = None if y is None else np.asarray(y, float).reshape(len(y), -1)[-4 * steps :]
     for i, panel in enumerate(axes):
         if seen is not None:
-            panel.plot(np.arange(result.t - len(seen) + 1, result.t + 1), seen[:, i], ".-", color=GREY, markersize=3,
+            panel.plot(np.arange(result.num_observations - len(seen) + 1, result.num_observations + 1), seen[:, i], ".-", color=GREY, markersize=3,
                        linewidth=0.6, label="observed")  # fmt: skip
         for mass, alpha in ((0.9, 0.2), (0.5, 0.3)):
             low, high = np.quantile(values[:, :, i], [0.5 - mass / 2, 0.5 + mass / 2], axis=0)
@@ -252,13 +252,13 @@ def plot_diagnostics(result: Any, ax: Any = None) -> Any:
         series.append(("unique ancestors", np.asarray(result.record.info.ancestors)))
     series.append(("log-evidence of a step", np.asarray(result.record.info.log_evidence)))
     if not np.isnan(result.record.info.residual).all():
-        series.append(("nats off", doubt(result.record, adds_up)))
+        series.append(("nats off", approximation_error(result.record, adds_up)))
     axes = _panels(len(series), ax, "plot_diagnostics")
     for panel, (label, values) in zip(axes, series, strict=True):
         panel.plot(time, np.where(np.isfinite(values), values, np.nan), color=BLUE, linewidth=0.8)
         panel.set_ylabel(label)
         if label == "nats off":
-            panel.axhline(DOUBT, color=ORANGE, linestyle="--", linewidth=1, label="not to be trusted above")
+            panel.axhline(MAX_ERROR, color=ORANGE, linestyle="--", linewidth=1, label="not to be trusted above")
             panel.legend(frameon=False, fontsize="small", loc="best")
         for at in time[np.asarray(result.record.info.collapsed)][:50]:
             panel.axvline(at, color=ORANGE, linewidth=0.6)

@@ -24,7 +24,7 @@ class Answer:
 
     model: Any
     """None, as the method and its state, in an answer that was loaded without it."""
-    t: int
+    num_observations: int
     settings: dict[str, str]
     _title = "Result"
 
@@ -67,15 +67,15 @@ class Answer:
         """The marginal posterior density of one parameter at the points of `grid`."""
         return self.posterior.density(name, grid)
 
-    def sample(self, count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    def sample(self, num_samples: int, seed: int = 0) -> dict[str, np.ndarray]:
         """Equally weighted posterior draws by name."""
-        return self.posterior.sample(count, seed)
+        return self.posterior.sample(num_samples, seed)
 
-    def forecast(self, steps: int, *, inputs: Any = None, draws: int = 1000, seed: int = 0) -> Forecast:
+    def forecast(self, steps: int, *, inputs: Any = None, num_samples: int = 1000, seed: int = 0) -> Forecast:
         """Draws of the next `steps` states and observations, with intervals; `inputs` (steps, k) if the model has some."""
         if self.model is None:
             raise SettingError("A forecast needs the model: load the result with it, as in epf.load(path, model).")
-        return forecast(self.model, self.posterior, self.t, steps, inputs, draws, seed)
+        return forecast(self.model, self.posterior, self.num_observations, steps, inputs, num_samples, seed)
 
     def plot_density(self, names: Any = None, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
         """The posterior density of each parameter, with its prior."""
@@ -83,11 +83,11 @@ class Answer:
 
         return plot_density(self, names, truth, ax)
 
-    def plot_pair(self, names: Any = None, draws: int = 1000, seed: int = 0, axes: Any = None) -> Any:
+    def plot_pair(self, names: Any = None, num_samples: int = 1000, seed: int = 0, axes: Any = None) -> Any:
         """Parameters against each other, as posterior draws."""
         from epf.results._plots import plot_pair
 
-        return plot_pair(self, names, draws, seed, axes)
+        return plot_pair(self, names, num_samples, seed, axes)
 
     def plot_forecast(self, steps: int = 20, y: Any = None, inputs: Any = None, ax: Any = None) -> Any:
         """The observations to come, with intervals."""
@@ -102,7 +102,9 @@ class Answer:
         for name in mean:
             lines.append(f"{name}: mean {mean[name]:.4g}, sd {sd[name]:.3g}, 90% {low[name]:.4g} .. {high[name]:.4g}"
                          if np.ndim(mean[name]) == 0 else f"{name}: mean {mean[name]}, sd {sd[name]}")  # fmt: skip
-        return f"{self._title} after {self.t} observations\n  " + "\n  ".join([*lines, *self._last_words()])
+        return f"{self._title} after {self.num_observations} observations\n  " + "\n  ".join(
+            [*lines, *self._last_words()]
+        )
 
     def _posterior(self) -> Posterior:
         raise NotImplementedError
@@ -116,7 +118,7 @@ class Result(Answer):
     """The posterior after the last observation, and its history.
 
     `settings` says how it was made, with what was chosen automatically; `seconds` includes compilation. `state` is the
-    filter's own state at time `t`, from which `epf.fit(..., after=result)` goes on.
+    filter's own state at time `t`, from which `epf.fit(..., resume_from=result)` goes on.
     """
 
     def __init__(
@@ -127,17 +129,17 @@ class Result(Answer):
         t: int,
         state: Any,
         record: Record,
-        levels: tuple[float, ...],
+        quantile_levels: tuple[float, ...],
         seconds: float,
         settings: dict[str, str],
     ) -> None:
         self.model = model
         self.method: Any = method
         self.seed = seed
-        self.t = t
+        self.num_observations = t
         self.state = state
         self.record = record
-        self.levels = levels
+        self.quantile_levels = quantile_levels
         self.seconds = seconds
         self.settings = settings
         self.past: tuple[np.ndarray, np.ndarray | None] | None = None
@@ -163,13 +165,13 @@ class Result(Answer):
         """An xarray.Dataset over time: mean, sd, quantile, state_mean, state_sd, ess, log_evidence and the flags."""
         from epf.results._dataset import history
 
-        return history(self.record, self.t, self.levels, self.parameters.labels)
+        return history(self.record, self.num_observations, self.quantile_levels, self.parameters.labels)
 
-    def summary(self, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
+    def summary(self, quantile_levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
         """A small table (pandas.DataFrame), one row a parameter: mean, sd and quantiles."""
         from epf.results._tables import summary
 
-        return summary(self, levels)
+        return summary(self, quantile_levels)
 
     def to_xarray(self) -> Any:
         """The history as an xarray.Dataset that also carries the settings and the versions."""
@@ -177,12 +179,12 @@ class Result(Answer):
 
         return to_xarray(self)
 
-    def to_arviz(self, draws: int = 4000, observed: Any = None, seed: int = 0) -> Any:
+    def to_arviz(self, num_samples: int = 4000, observed: Any = None, seed: int = 0) -> Any:
         """ArviZ's InferenceData: equally weighted draws of posterior and prior, the next observation's predictive draws,
         the observed data if given, and the statistics of each step."""
         from epf.results._tables import to_arviz
 
-        return to_arviz(self, draws, observed, seed)
+        return to_arviz(self, num_samples, observed, seed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result into a folder; `epf.load(path)` reads it, `epf.load(path, model)` can also go on from it."""

@@ -37,7 +37,7 @@ def save(result: Any, folder: Path) -> None:
     _check_has_model(result)
     draws = [np.reshape(values, (_DRAWS, -1)) for values in result.sample(_DRAWS).values()]
     arrays = {"draws": np.concatenate([np.zeros((_DRAWS, 0), np.asarray(result.record.mean).dtype), *draws], axis=1)}
-    facts = {"levels": [float(level).hex() for level in result.levels], "paused": list(result.paused)}
+    facts = {"quantile_levels": [float(level).hex() for level in result.quantile_levels], "paused": list(result.paused)}
     _save(result, folder, "result", result.inputs, facts, arrays)
 
 
@@ -67,7 +67,12 @@ def _save(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         answer.summary().to_csv(folder / "summary.csv")
-        about = {**answer.settings, "seed": answer.seed, "observations": answer.t, "versions": versions()}
+        about = {
+            **answer.settings,
+            "seed": answer.seed,
+            "observations": answer.num_observations,
+            "versions": versions(),
+        }
         (folder / "settings.json").write_text(json.dumps(about, indent=2) + "\n")
     except OSError as error:
         raise _unwritten(folder, error) from error
@@ -81,7 +86,7 @@ def _save(
         "interrupted": answer.interrupted,
     }
     whose = owner(answer.model, answer.method, inputs)
-    save_state(folder / NAME, kind, whose, answer.seed, answer.t, answer.state, facts, arrays)
+    save_state(folder / NAME, kind, whose, answer.seed, answer.num_observations, answer.state, facts, arrays)
 
 
 def wanted(file: TensorFile, model: StateSpaceModel | None, method: Any) -> Wanted:
@@ -102,7 +107,7 @@ def _rows_of_result(t: int, facts: dict[str, Any], shapes: Shapes) -> Shapes:
     """A row for every step, and the draws."""
     p, state = _size(facts), shapes.get("record.state_mean", ())[1:]
     rows: Shapes = {f"record.info.{field.name}": () for field in dataclasses.fields(Info)}
-    rows |= {"record.mean": (p,), "record.sd": (p,), "record.quantiles": (len(facts["levels"]), p)}
+    rows |= {"record.mean": (p,), "record.sd": (p,), "record.quantiles": (len(facts["quantile_levels"]), p)}
     rows |= {"record.state_mean": state, "record.state_sd": state}
     return {name: (t, *row) for name, row in rows.items()} | {"draws": (_DRAWS, p)}
 
@@ -181,7 +186,7 @@ def _are_facts(facts: dict[str, Any]) -> bool:
 def _are_facts_of_result(facts: dict[str, Any]) -> bool:
     try:
         return (
-            all(0.0 <= float.fromhex(level) <= 1.0 for level in facts["levels"])
+            all(0.0 <= float.fromhex(level) <= 1.0 for level in facts["quantile_levels"])
             and len(facts.get("paused", [])) <= _MOST_PAUSES
             and all(_is_count(t, 1) for t in facts.get("paused", []))
         )

@@ -9,18 +9,18 @@ import numpy as np
 
 from epf.errors import ModelError, SettingError
 from epf.model._check import is_whole
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 
 _CHAINS = 4
 
 
-def summary(result: Any, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
+def summary(result: Any, quantile_levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
     """A pandas DataFrame, one row a parameter: mean, sd and quantiles, in the manner of ArviZ's summary."""
     import pandas as pd
 
     labels = list(result.parameters.labels)
     columns = {"mean": flat(result.mean), "sd": flat(result.sd)}
-    columns |= {f"{100 * level:g}%": flat(result.quantile(float(level))) for level in levels}
+    columns |= {f"{100 * level:g}%": flat(result.quantile(float(level))) for level in quantile_levels}
     return pd.DataFrame(columns, index=pd.Index(labels, name="parameter"))
 
 
@@ -63,25 +63,27 @@ def chains_to_arviz(result: Any, observed: Any) -> Any:
     )
 
 
-def to_arviz(result: Any, draws: int, observed: Any, seed: int) -> Any:
+def to_arviz(result: Any, num_samples: int, observed: Any, seed: int) -> Any:
     """ArviZ's InferenceData; draws are independent, so how they are cut into chains means nothing."""
     az = arviz()
-    if not is_whole(draws) or draws < _CHAINS:
-        raise SettingError(f"to_arviz(draws={draws!r}): it must be a whole number, {_CHAINS} or more.")
-    each = draws // _CHAINS
+    if not is_whole(num_samples) or num_samples < _CHAINS:
+        raise SettingError(f"to_arviz(num_samples={num_samples!r}): it must be a whole number, {_CHAINS} or more.")
+    each = num_samples // _CHAINS
 
     def chains(values: np.ndarray) -> np.ndarray:
         return np.asarray(values)[: _CHAINS * each].reshape(_CHAINS, each, *np.shape(values)[1:])
 
     groups: dict[str, Any] = {
-        "posterior": {name: chains(values) for name, values in result.sample(draws, seed).items()}
+        "posterior": {name: chains(values) for name, values in result.sample(num_samples, seed).items()}
     }
     params = result.parameters
     if result.model is not None:
-        prior = np.asarray(jax.vmap(params.sample)(lanes(root_key(seed), draws)))
-        groups["prior"] = {name: chains(values) for name, values in params.as_dict(prior, (draws,)).items()}
+        prior = np.asarray(jax.vmap(params.sample)(particle_keys(root_key(seed), num_samples)))
+        groups["prior"] = {name: chains(values) for name, values in params.as_dict(prior, (num_samples,)).items()}
         with contextlib.suppress(ModelError):  # its laws may need inputs, and those of the next step are not known
-            groups["posterior_predictive"] = {"y_next": chains(result.forecast(1, draws=draws, seed=seed).y[:, 0])}
+            groups["posterior_predictive"] = {
+                "y_next": chains(result.forecast(1, num_samples=num_samples, seed=seed).y[:, 0])
+            }
     if observed is not None:
         groups["observed_data"] = {"y": np.asarray(observed, float)}
     data = az.from_dict(**groups, attrs={name: str(value) for name, value in result.settings.items()})

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epf.results._approximation_error import DOUBT, doubt
+from epf.results._approximation_error import MAX_ERROR, approximation_error
 
 LEVELS = ("good", "doubtful", "do not trust")
 _MIXED, _APART = 1.01, 1.1  # R-hat
@@ -62,12 +62,12 @@ def judge_chains(result: Any) -> Verdict:
             Finding(1, f"A chain accepted only {slowest:.1%} of its proposals: give the filters more particles.")
         )
     if result.interrupted:
-        found.append(Finding(1, "The run was interrupted: go on with fit(..., after=result)."))
+        found.append(Finding(1, "The run was interrupted: go on with fit(..., resume_from=result)."))
     return Verdict(sorted(found, key=lambda finding: -finding.level))
 
 
 def _steps(result: Any) -> list[Finding]:
-    info, first = result.record.info, result.t - len(result.record.info.ess) + 1
+    info, first = result.record.info, result.num_observations - len(result.record.info.ess) + 1
     found = []
     for what, flags, remedy in (
         ("every particle had likelihood zero and the observation was set aside", info.collapsed,
@@ -92,15 +92,15 @@ def _approximation(result: Any) -> list[Finding]:
     adds_up = (
         result.settings.get("method") != "MarginalEPF" if result.method is None else result.method.residuals_add_up
     )
-    nats = float(doubt(record, adds_up)[-1])
+    nats = float(approximation_error(record, adds_up)[-1])
     sentence = f"The polynomials of the log-density are about {nats:.2g} nats off"
-    if nats > DOUBT:
+    if nats > MAX_ERROR:
         return [
-            Finding(2, f"{sentence}, above {DOUBT:g}: raise the order or the number of nodes, or narrow the prior.")
+            Finding(2, f"{sentence}, above {MAX_ERROR:g}: raise the order or the number of nodes, or narrow the prior.")
         ]
-    if nats > 0.4 * DOUBT:
-        return [Finding(1, f"{sentence}, close to the {DOUBT:g} above which they are not to be trusted.")]
-    return [Finding(0, f"{sentence}, well below the {DOUBT:g} above which they are not to be trusted.")]
+    if nats > 0.4 * MAX_ERROR:
+        return [Finding(1, f"{sentence}, close to the {MAX_ERROR:g} above which they are not to be trusted.")]
+    return [Finding(0, f"{sentence}, well below the {MAX_ERROR:g} above which they are not to be trusted.")]
 
 
 def _particles(result: Any) -> list[Finding]:

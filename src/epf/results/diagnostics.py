@@ -20,7 +20,7 @@ from epf.filters.marginal._marginal import MarginalEPF
 from epf.model._check import check_inputs, check_model, check_observations, check_seed, is_whole
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
 from epf.model._parameters import as_floats
-from epf.numerics._keys import lanes, root_key, step_key
+from epf.numerics._keys import particle_keys, root_key, step_key
 from epf.posterior.samplers._inverse_cdf import InverseCDF
 from epf.statistics import _follow as following
 from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
@@ -75,8 +75,8 @@ def path_density(
             "epf.fix, or use epf.results.diagnostics.khat."
         )
     statistic = _carry(gibbs, model, piece, x_0)
-    coordinates = gibbs.coordinates(model)
-    low, high = (np.asarray(end, float) for end in coordinates.prior_box())
+    chart = gibbs.chart(model)
+    low, high = (np.asarray(end, float) for end in chart.prior_box())
     z, weight, exact, ours = low[None], low, low, low
     for round_ in range(5):
         z, weight = _grid(low, high, points if p == 1 else max(41, points // 6))
@@ -90,7 +90,7 @@ def path_density(
             break
         low, high = shrunk
     logs = [values - _log_integral(values, weight) for values in (exact, ours)]
-    theta = np.asarray(jax.vmap(coordinates.theta)(jnp.asarray(z)))
+    theta = np.asarray(jax.vmap(chart.theta)(jnp.asarray(z)))
     return PathDensity(theta, weight, *logs)
 
 
@@ -106,7 +106,7 @@ def khat(
     *,
     y: Any = None,
     inputs: Any = None,
-    draws: int = 2000,
+    num_samples: int = 2000,
     seed: int = 0,
 ) -> float:
     """Pareto's k-hat of exact over approximate p(theta | path), from draws of the approximate one, any number of parameters.
@@ -114,13 +114,13 @@ def khat(
     Below 0.7 the approximation could be corrected by importance weights, and is close; above, it misses part of the
     exact density (Vehtari, Simpson, Gelman, Yao and Gabry 2024).
     """
-    if not is_whole(draws) or draws < 100:
-        raise SettingError(f"khat(draws={draws!r}): a tail needs a whole number of draws, 100 or more.")
+    if not is_whole(num_samples) or num_samples < 100:
+        raise SettingError(f"khat(num_samples={num_samples!r}): a tail needs a whole number of draws, 100 or more.")
     gibbs, piece, x_0 = _look(model, x, method or EPF(), y, inputs)
     statistic = _carry(gibbs, model, piece, x_0)
-    start = gibbs.coordinates(model).theta(0.5 * (statistic.low + statistic.high)[:, 0])
-    theta = _draw(gibbs, model, statistic, lanes(root_key(check_seed(seed)), draws), start)
-    z = jax.vmap(gibbs.coordinates(model).point)(theta)
+    start = gibbs.chart(model).theta(0.5 * (statistic.low + statistic.high)[:, 0])
+    theta = _draw(gibbs, model, statistic, particle_keys(root_key(check_seed(seed)), num_samples), start)
+    z = jax.vmap(gibbs.chart(model).point)(theta)
     ratio = np.asarray(_exact(gibbs, model, piece, x_0, z) - _approximate(gibbs, model, statistic, z), float)
     return pareto_k(ratio)
 
@@ -211,8 +211,8 @@ def _look(
     if not isinstance(gibbs, LogPolynomial):
         raise UnsupportedModelError("This model has no unknown parameters, so there is no Gibbs density to look at.")
     params = parameters(model)
-    low, high = gibbs.coordinates(model).prior_box()
-    p = params.named(gibbs.coordinates(model).theta(0.5 * (low + high)))
+    low, high = gibbs.chart(model).prior_box()
+    p = params.named(gibbs.chart(model).theta(0.5 * (low + high)))
     if path.shape[1:] != initial_law(model, p).event_shape:
         raise DataError(
             f"The path has states of shape {path.shape[1:]}, and the model's have {initial_law(model, p).event_shape}."
@@ -243,7 +243,7 @@ def _carry(gibbs: LogPolynomial, model: StateSpaceModel, pieces: Piece, x_0: Arr
 
     def step(carry: tuple[PathPolynomial, following.Guide], piece: Piece) -> tuple[Any, None]:
         statistic, guide = carry
-        middle = gibbs.coordinates(model).theta(0.5 * (statistic.low + statistic.high)[:, 0])
+        middle = gibbs.chart(model).theta(0.5 * (statistic.low + statistic.high)[:, 0])
         one = Piece(piece.x_prev[..., None], piece.new[..., None], piece.x[..., None], piece.y, piece.u)
         statistic, guide, _ = following.follow(gibbs, model, guide, middle[:, None], statistic, jnp.ones(1), one)
         return (statistic, guide), None
@@ -259,15 +259,15 @@ def _carry(gibbs: LogPolynomial, model: StateSpaceModel, pieces: Piece, x_0: Arr
 def _exact(
     gibbs: LogPolynomial, model: StateSpaceModel, pieces: Piece, x_0: Array, z: Float[Array, "points p"]
 ) -> Float[Array, " points"]:
-    """log p(theta) + log p(path | theta) in the coordinates, at many points."""
+    """log p(theta) + log p(path | theta) in the chart's coordinates, at many points."""
     from epf.model._laws import log_prob
 
-    coordinates, params = gibbs.coordinates(model), parameters(model)
+    chart, params = gibbs.chart(model), parameters(model)
 
     @jax.jit
     def run(z: Array, x_0: Array, pieces: Piece) -> Array:
         def start(z: Array) -> Array:
-            return coordinates.log_prior(z) + log_prob(initial_law(model, params.named(coordinates.theta(z))), x_0)
+            return chart.log_prior(z) + log_prob(initial_law(model, params.named(chart.theta(z))), x_0)
 
         def step(total: Array, piece: Piece) -> tuple[Array, None]:
             added = jax.vmap(lambda z: gibbs.exact_increment(model, z, *piece))(z)
@@ -281,14 +281,14 @@ def _exact(
 def _approximate(
     gibbs: LogPolynomial, model: StateSpaceModel, statistic: PathPolynomial, z: Float[Array, "points p"]
 ) -> Float[Array, " points"]:
-    """The filter's log-density in the coordinates, at many points."""
-    coordinates, one = gibbs.coordinates(model), jax.tree.map(lambda leaf: leaf[..., 0], statistic)
+    """The filter's log-density in the chart's coordinates, at many points."""
+    chart, one = gibbs.chart(model), jax.tree.map(lambda leaf: leaf[..., 0], statistic)
 
     @jax.jit
     def run(z: Array) -> Array:
         def at(z: Array) -> Array:
             inside = jnp.all((z >= one.low) & (z <= one.high))
-            value = gibbs.basis(model, one).evaluate(one.coefficients.value, z) + coordinates.log_prior(z)
+            value = gibbs.basis(model, one).evaluate(one.coefficients.value, z) + chart.log_prior(z)
             return jnp.where(inside, value, -jnp.inf)
 
         return jax.vmap(at)(z)

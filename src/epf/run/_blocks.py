@@ -29,7 +29,7 @@ def run_block(
     count: Array,
     ys: Float[Array, "room *y"],
     us: Float[Array, "room inputs"] | None,
-    levels: Float[Array, " levels"],
+    quantile_levels: Float[Array, " quantile_levels"],
     past: Past | None = None,
 ) -> tuple[Any, Record]:
     """Take the rows 0 .. count - 1 of a block as the observations t + 1 .. t + count; rows of the record past them are 0."""
@@ -38,7 +38,7 @@ def run_block(
     def one(state: Any, i: Array) -> tuple[Any, Record]:
         u = None if us is None else us[i]
         state, info = method.step(step_key(root, t + i + 1), model, state, ys[i], u, past)
-        return state, record(info, method.posterior(model, state), levels)
+        return state, record(info, method.posterior(model, state), quantile_levels)
 
     def body(i: Array, carry: tuple[Any, Record]) -> tuple[Any, Record]:
         state, records = carry

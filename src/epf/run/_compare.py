@@ -67,7 +67,7 @@ class Comparison:
         refused: dict[str, str],
         exact: Exact | None,
     ) -> None:
-        self.t = t
+        self.num_observations = t
         self.results = results
         self.refused = refused
         self.exact = exact
@@ -110,7 +110,9 @@ class Comparison:
 
     def __repr__(self) -> str:
         refused = [f"{name}: {sentence}" for name, sentence in self.refused.items()]
-        about = f"Comparison after {self.t} observations" + (f", exact by {self.exact.method}" if self.exact else "")
+        about = f"Comparison after {self.num_observations} observations" + (
+            f", exact by {self.exact.method}" if self.exact else ""
+        )
         return "\n".join([about, *([str(self.table.to_string())] if self.results else []), *refused])
 
 

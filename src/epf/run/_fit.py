@@ -18,7 +18,7 @@ from epf.model._model import StateSpaceModel
 from epf.model._parameters import as_floats
 from epf.numerics._keys import root_key
 from epf.offline._base import Offline, Sequential
-from epf.results._approximation_error import DOUBT, doubt
+from epf.results._approximation_error import MAX_ERROR, approximation_error
 from epf.results._record import Record
 from epf.results._result import Answer, Result
 from epf.run._blocks import fill, roomy, run_block
@@ -43,9 +43,9 @@ def fit(
     *,
     seed: int = 0,
     inputs: Any = None,
-    levels: Sequence[float] = LEVELS,
+    quantile_levels: Sequence[float] = LEVELS,
     progress: bool | None = None,
-    after: Result | None = None,
+    resume_from: Result | None = None,
 ) -> Result: ...
 
 
@@ -57,9 +57,9 @@ def fit(
     *,
     seed: int = 0,
     inputs: Any = None,
-    levels: Sequence[float] = LEVELS,
+    quantile_levels: Sequence[float] = LEVELS,
     progress: bool | None = None,
-    after: "Result | Chains | None" = None,
+    resume_from: "Result | Chains | None" = None,
 ) -> "Chains": ...
 
 
@@ -70,20 +70,20 @@ def fit(
     *,
     seed: int = 0,
     inputs: Any = None,
-    levels: Sequence[float] = LEVELS,
+    quantile_levels: Sequence[float] = LEVELS,
     progress: bool | None = None,
-    after: "Result | Chains | None" = None,
+    resume_from: "Result | Chains | None" = None,
 ) -> "Result | Chains":
     """Run a method over a series and return what it learned.
 
-    `y` has shape (T,) or (T, m), NaN where a value is missing; `inputs` has shape (T, k). `levels` are the quantiles kept
-    at every step. A progress bar is shown on a terminal, or as `progress` says. `after` continues an earlier result of
+    `y` has shape (T,) or (T, m), NaN where a value is missing; `inputs` has shape (T, k). `quantile_levels` are the quantiles kept
+    at every step. A progress bar is shown on a terminal, or as `progress` says. `resume_from` continues an earlier result of
     the same model, method and seed with further observations, bit for bit as if they had been there from the start. Markov
     chains (PMMH, ParticleGibbs) go on with the same observations and more draws instead. Ctrl-C ends a method that needs
     the whole series with what it has.
     """
     check_method(method, Filter, Offline)
-    kept, seed = check_levels(levels), check_seed(seed)
+    kept, seed = check_levels(quantile_levels), check_seed(seed)
     steps = _length(y)
     us = check_inputs(inputs, steps)
     shapes = check_model(model, None if us is None else us[0])
@@ -92,17 +92,17 @@ def fit(
         from epf.run._fit_offline import fit_offline
 
         method.check(model, None if us is None else us[0])
-        return fit_offline(model, ys, us, method, seed, kept, progress, after)
-    check_room(method, steps + (after.t if isinstance(after, Result) else 0))
-    if after is not None:
-        after = check_after(after, model, method, seed, kept)
-        root, state, t = root_key(seed), after.state, after.t
+        return fit_offline(model, ys, us, method, seed, kept, progress, resume_from)
+    check_room(method, steps + (resume_from.num_observations if isinstance(resume_from, Result) else 0))
+    if resume_from is not None:
+        resume_from = check_resume(resume_from, model, method, seed, kept)
+        root, state, t = root_key(seed), resume_from.state, resume_from.num_observations
     else:
         root, t = root_key(seed), 0
         method.check(model, None if us is None else us[0])
         state = start(method, model, root, None if us is None else us[0])
 
-    kept_rows = _kept_rows(method, after, ys, us)
+    kept_rows = _kept_rows(method, resume_from, ys, us)
     past = None
     if kept_rows is not None:
         inputs_before = None if kept_rows[1] is None else roomy(kept_rows[1], _ROOM)
@@ -139,9 +139,9 @@ def fit(
 
     history = jax.tree.map(lambda *blocks: np.concatenate(blocks), *records)
     elapsed = time.perf_counter() - began
-    if after is not None:
-        history = jax.tree.map(lambda before, now: np.concatenate([before, now]), after.record, history)
-        elapsed += after.seconds
+    if resume_from is not None:
+        history = jax.tree.map(lambda before, now: np.concatenate([before, now]), resume_from.record, history)
+        elapsed += resume_from.seconds
     result = Result(model, method, seed, t, state, history, tuple(kept.tolist()), elapsed, _settings(method, model, us))
     result.inputs, result.clock = 0 if us is None else us.shape[1], tuple(clock)
     if kept_rows is not None:
@@ -151,24 +151,35 @@ def fit(
         raise error
     warn_of(history, t)
     warn_of_edges(history, t)
-    warn_of_doubt(doubt(history, method.residuals_add_up), method, t)
+    warn_of_error(approximation_error(history, method.residuals_add_up), method, t)
     return result
 
 
 def _run(
-    method: Filter, model: StateSpaceModel, root, state: Any, t: int, count: int, ys, us, levels, past: Past | None
+    method: Filter,
+    model: StateSpaceModel,
+    root,
+    state: Any,
+    t: int,
+    count: int,
+    ys,
+    us,
+    quantile_levels,
+    past: Past | None,
 ) -> tuple[Any, Record]:
-    after, record = run_block(method, model, root, state, jnp.asarray(t), jnp.asarray(count), ys, us, levels, past)
-    return after, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], record)
+    new_state, record = run_block(
+        method, model, root, state, jnp.asarray(t), jnp.asarray(count), ys, us, quantile_levels, past
+    )
+    return new_state, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], record)
 
 
 def _kept_rows(
-    method: Filter, after: Result | None, ys: np.ndarray, us: Array | None
+    method: Filter, resume_from: Result | None, ys: np.ndarray, us: Array | None
 ) -> tuple[np.ndarray, np.ndarray | None] | None:
     """All observations and inputs from the first on, for a filter that goes through them again."""
     if not method.replays:
         return None
-    before = None if after is None else after.past
+    before = None if resume_from is None else resume_from.past
     return joined(before, np.asarray(ys), None if us is None else np.asarray(us))
 
 
@@ -218,13 +229,13 @@ def warn_of_edges(record: Record, last: int) -> None:
         )
 
 
-def warn_of_doubt(found: np.ndarray, method: Filter, last: int) -> None:
+def warn_of_error(found: np.ndarray, method: Filter, last: int) -> None:
     """Say when the polynomials of a run are not to be trusted, and what to do."""
-    if len(found) == 0 or not found.max() > DOUBT:
+    if len(found) == 0 or not found.max() > MAX_ERROR:
         return
     worst = int(np.argmax(found))
     if not method.residuals_add_up:
-        if found[-1] <= DOUBT:
+        if found[-1] <= MAX_ERROR:
             return  # it was rough once, and is no more
         remedy = f"give epf.{type(method).__name__} more nodes or more particles, or narrow the prior"
     elif type(getattr(method, "approximation", None)).__name__ == "Taylor":
@@ -234,7 +245,7 @@ def warn_of_doubt(found: np.ndarray, method: Filter, last: int) -> None:
     warnings.warn(
         f"At t = {last - len(found) + 1 + worst} the polynomials of the parameters' log-density were about "
         f"{found[worst]:.2g} nats off (at t = {last}: {found[-1]:.2g}); the posterior is not to be trusted where this is "
-        f"above {DOUBT:g}: {remedy}.",
+        f"above {MAX_ERROR:g}: {remedy}.",
         EPFWarning,
         stacklevel=3,
     )
@@ -266,35 +277,39 @@ def check_room(method: Filter, steps: int) -> None:
         )
 
 
-def check_levels(levels: Sequence[float]) -> Array:
-    """The quantile levels as an array."""
+def check_levels(quantile_levels: Sequence[float]) -> Array:
+    """The quantile quantile_levels as an array."""
     try:
-        values = np.atleast_1d(as_floats(levels))
+        values = np.atleast_1d(as_floats(quantile_levels))
     except (TypeError, ValueError):
         values = np.full(1, np.nan)
     if values.size == 0 or values.ndim > 1 or not ((values >= 0.0) & (values <= 1.0)).all():
-        raise SettingError(f"levels = {levels!r}: give quantile levels between 0 and 1, for example (0.05, 0.5, 0.95).")
+        raise SettingError(
+            f"quantile_levels = {quantile_levels!r}: give quantile quantile_levels between 0 and 1, for example (0.05, 0.5, 0.95)."
+        )
     return jnp.asarray(values)
 
 
-def check_after(after: object, model: StateSpaceModel, method: Filter | Offline, seed: int, levels: Array) -> Result:
+def check_resume(
+    resume_from: object, model: StateSpaceModel, method: Filter | Offline, seed: int, quantile_levels: Array
+) -> Result:
     """The earlier result, if it is one that can be gone on from."""
-    if not isinstance(after, Result):
-        raise SettingError(f"fit(after=...) is {kind(after)}: give the Result of an earlier epf.fit.")
-    check_has_model(after)
-    same = eqx.tree_equal((after.model, after.method), (model, method)) and after.seed == seed
-    if not same or after.levels != tuple(levels.tolist()):
+    if not isinstance(resume_from, Result):
+        raise SettingError(f"fit(resume_from=...) is {kind(resume_from)}: give the Result of an earlier epf.fit.")
+    check_has_model(resume_from)
+    same = eqx.tree_equal((resume_from.model, resume_from.method), (model, method)) and resume_from.seed == seed
+    if not same or resume_from.quantile_levels != tuple(quantile_levels.tolist()):
         raise SettingError(
-            "fit(after=result) needs the model, method, seed and levels that made the result: pass the same ones."
+            "fit(resume_from=result) needs the model, method, seed and quantile_levels that made the result: pass the same ones."
         )
-    return after
+    return resume_from
 
 
-def check_has_model(after: Answer) -> None:
+def check_has_model(resume_from: Answer) -> None:
     """A sentence for an answer that was loaded to be looked at."""
-    if after.model is None:
+    if resume_from.model is None:
         raise SettingError(
-            "fit(after=result) cannot go on from a result that was loaded without its model: load it with the model, as in "
+            "fit(resume_from=result) cannot go on from a result that was loaded without its model: load it with the model, as in "
             "epf.load(path, model)."
         )
 

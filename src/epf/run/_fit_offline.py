@@ -18,7 +18,7 @@ from epf.offline._base import MarkovChains, Offline
 from epf.results._chains import Chains
 from epf.results._result import Result
 from epf.run._blocks import roomy
-from epf.run._fit import check_after, check_has_model
+from epf.run._fit import check_has_model, check_resume
 from epf.run._iterations import Ran, run
 from epf.run._replay_buffer import joined
 
@@ -31,16 +31,18 @@ def fit_offline(
     us: Array | None,
     method: Offline,
     seed: int,
-    levels: Array,
+    quantile_levels: Array,
     progress: bool | None,
-    after: object,
+    resume_from: object,
 ) -> Result | Chains:
     """Run the iterations; `y` and `inputs` have been looked over."""
     began = time.perf_counter()
     if isinstance(method, MarkovChains):
-        return _fit_chains(model, ys, us, method, seed, levels, progress, _same_run(after, model, method, seed), began)
-    before = None if after is None else check_after(after, model, method, seed, levels)
-    return _fit_sequential(model, ys, us, method, seed, levels, progress, before, began)
+        return _fit_chains(
+            model, ys, us, method, seed, quantile_levels, progress, _same_run(resume_from, model, method, seed), began
+        )
+    before = None if resume_from is None else check_resume(resume_from, model, method, seed, quantile_levels)
+    return _fit_sequential(model, ys, us, method, seed, quantile_levels, progress, before, began)
 
 
 def _fit_chains(
@@ -49,22 +51,26 @@ def _fit_chains(
     us: Array | None,
     method: MarkovChains,
     seed: int,
-    levels: Array,
+    quantile_levels: Array,
     progress: bool | None,
-    after: Chains | None,
+    resume_from: Chains | None,
     began: float,
 ) -> Chains:
     root, rows = root_key(seed), jnp.asarray(ys)
-    if after is None:
+    if resume_from is None:
         settled, state = _begin(method, model, root, rows, us)
         done = 0
     else:
-        if not (_same(after.past[0], ys) and _same(after.past[1], us)):
+        if not (_same(resume_from.past[0], ys) and _same(resume_from.past[1], us)):
             raise SettingError(
-                "fit(after=result) goes on with the same chains, so it needs the y and inputs that made the result: pass "
+                "fit(resume_from=result) goes on with the same chains, so it needs the y and inputs that made the result: pass "
                 "the same ones."
             )
-        settled, state, done = eqx.tree_at(lambda m: m.draws, after.settled, method.draws), after.state, after.done
+        settled, state, done = (
+            eqx.tree_at(lambda m: m.draws, resume_from.settled, method.draws),
+            resume_from.state,
+            resume_from.done,
+        )
     total = method.iterations(len(ys))
     if done >= total:
         raise SettingError(
@@ -73,19 +79,19 @@ def _fit_chains(
         )
     # How many draws are wanted is nothing to an iteration, which is then compiled once for all numbers.
     engine = eqx.tree_at(lambda m: m.draws, settled, 2)
-    ran = run(engine, model, root, state, done, total, rows, us, levels, progress)
+    ran = run(engine, model, root, state, done, total, rows, us, quantile_levels, progress)
     kept = ran.kept
-    if after is not None:
-        kept = jax.tree.map(lambda before, now: np.concatenate([before, now]), after.record, kept)
+    if resume_from is not None:
+        kept = jax.tree.map(lambda before, now: np.concatenate([before, now]), resume_from.record, kept)
     settings = _settings(settled, model, us, ran)
-    seconds = time.perf_counter() - began + (0.0 if after is None else after.seconds)
+    seconds = time.perf_counter() - began + (0.0 if resume_from is None else resume_from.seconds)
     result = Chains(model, method, seed, len(ys), ran.state, kept, seconds, settings)
     result.settled, result.past, result.interrupted = settled, (ys, _plain(us)), ran.interrupted
     _tell_of(ran, total, "iterations", f"its last {result.kept} draws of each chain are kept")
     if not ran.interrupted and result.split_rhat > _MIXED:
         warnings.warn(
             f"The chains of {type(method).__name__} are not yet one (R-hat {result.split_rhat:.2f}, above {_MIXED}): go on "
-            f"with fit(..., epf.{type(method).__name__}(draws={2 * method.draws}, ...), after=result).",
+            f"with fit(..., epf.{type(method).__name__}(draws={2 * method.draws}, ...), resume_from=result).",
             EPFWarning,
             stacklevel=4,
         )
@@ -98,28 +104,30 @@ def _fit_sequential(
     us: Array | None,
     method: Any,
     seed: int,
-    levels: Array,
+    quantile_levels: Array,
     progress: bool | None,
-    after: Result | None,
+    resume_from: Result | None,
     began: float,
 ) -> Result:
     root, inputs = root_key(seed), _plain(us)
-    past = joined(None if after is None else after.past, ys, inputs)
-    done = 0 if after is None else after.t
+    past = joined(None if resume_from is None else resume_from.past, ys, inputs)
+    done = 0 if resume_from is None else resume_from.num_observations
     rows, row_inputs = roomy(past[0]), None if past[1] is None else roomy(past[1])
-    if after is None:
+    if resume_from is None:
         settled, state = _begin(method, model, root, rows, row_inputs)
     else:
-        settled, state = method, after.state
+        settled, state = method, resume_from.state
     total = method.iterations(len(past[0]))
-    ran = run(settled, model, root, state, done, total, rows, row_inputs, levels, progress)
+    ran = run(settled, model, root, state, done, total, rows, row_inputs, quantile_levels, progress)
     record, paused, clock = ran.kept, ran.paused, ran.clock
     seconds = time.perf_counter() - began
-    if after is not None:
-        record = jax.tree.map(lambda before, now: np.concatenate([before, now]), after.record, record)
-        paused, seconds = (*after.paused, *paused), seconds + after.seconds
+    if resume_from is not None:
+        record = jax.tree.map(lambda before, now: np.concatenate([before, now]), resume_from.record, record)
+        paused, seconds = (*resume_from.paused, *paused), seconds + resume_from.seconds
     settings = _settings(settled, model, us, ran._replace(paused=paused))
-    result = Result(model, method, seed, ran.done, ran.state, record, tuple(levels.tolist()), seconds, settings)
+    result = Result(
+        model, method, seed, ran.done, ran.state, record, tuple(quantile_levels.tolist()), seconds, settings
+    )
     result.inputs = 0 if us is None else us.shape[1]
     result.past = past[0][: ran.done], None if past[1] is None else past[1][: ran.done]
     result.paused, result.clock, result.interrupted = paused, clock, ran.interrupted
@@ -160,25 +168,31 @@ def _settings(method: Offline, model: StateSpaceModel, us: Array | None, ran: Ra
 def _tell_of(ran: Ran, total: int, what: str, kept: str) -> None:
     if ran.interrupted:
         warnings.warn(
-            f"Interrupted after {ran.done} of {total} {what}: {kept}; fit(..., after=result) goes on from there.",
+            f"Interrupted after {ran.done} of {total} {what}: {kept}; fit(..., resume_from=result) goes on from there.",
             EPFWarning,
             stacklevel=5,
         )
 
 
-def _same_run(after: object, model: StateSpaceModel, method: MarkovChains, seed: int) -> Chains | None:
-    if after is None:
+def _same_run(resume_from: object, model: StateSpaceModel, method: MarkovChains, seed: int) -> Chains | None:
+    if resume_from is None:
         return None
-    if not isinstance(after, Chains):
-        raise SettingError(f"fit(after=...) is {kind(after)}: give the result of an earlier epf.fit with this method.")
-    check_has_model(after)
-    same = type(after.method) is type(method) and after.seed == seed and eqx.tree_equal(after.model, model)
-    if not same or not eqx.tree_equal(eqx.tree_at(lambda m: m.draws, after.method, method.draws), method):
+    if not isinstance(resume_from, Chains):
         raise SettingError(
-            "fit(after=result) needs the model, seed and method that made the result, but for the number of draws: pass the "
+            f"fit(resume_from=...) is {kind(resume_from)}: give the result of an earlier epf.fit with this method."
+        )
+    check_has_model(resume_from)
+    same = (
+        type(resume_from.method) is type(method)
+        and resume_from.seed == seed
+        and eqx.tree_equal(resume_from.model, model)
+    )
+    if not same or not eqx.tree_equal(eqx.tree_at(lambda m: m.draws, resume_from.method, method.draws), method):
+        raise SettingError(
+            "fit(resume_from=result) needs the model, seed and method that made the result, but for the number of draws: pass the "
             "same ones."
         )
-    return after
+    return resume_from
 
 
 def _same(before: Any, now: Any) -> bool:

@@ -46,7 +46,7 @@ def run(
     total: int,
     ys: Array,
     us: Array | None,
-    levels: Array,
+    quantile_levels: Array,
     show: bool | None,
 ) -> Ran:
     """Iterations `done` + 1 to `total`, or until a step fails or someone interrupts."""
@@ -70,10 +70,10 @@ def run(
                     latest = state, done, blocks, paused
                 # A cut at every quarter, where the clock is read to see how the cost grows.
                 count = min(size, total - done, *(cut - done for cut in quarters(total) if cut > done))
-                after, rows, count = _run(method, model, root, state, done, count, ys, us, levels)
+                after, rows, count = _run(method, model, root, state, done, count, ys, us, quantile_levels)
                 if method.sequential and rows.info.failed.any():
                     failed, count = True, int(np.flatnonzero(rows.info.failed)[0])
-                    after, rows, count = _run(method, model, root, state, done, count, ys, us, levels)
+                    after, rows, count = _run(method, model, root, state, done, count, ys, us, quantile_levels)
                 kept.append(rows)
                 latest = after, done + count, len(kept), paused
                 clock.append((done + count, time.perf_counter() - began))
@@ -94,9 +94,13 @@ def quarters(total: int) -> tuple[int, ...]:
     return tuple(-(-total * k // 4) for k in (1, 2, 3, 4))
 
 
-def _run(method: Offline, model, root, state: Any, done: int, count: int, ys, us, levels) -> tuple[Any, Any, int]:
+def _run(
+    method: Offline, model, root, state: Any, done: int, count: int, ys, us, quantile_levels
+) -> tuple[Any, Any, int]:
     """One block; it may have ended early, where the method pauses."""
-    after, kept, used = _block(method, model, root, state, jnp.asarray(done), jnp.asarray(count), ys, us, levels)
+    after, kept, used = _block(
+        method, model, root, state, jnp.asarray(done), jnp.asarray(count), ys, us, quantile_levels
+    )
     used = int(used)
     return after, jax.tree.map(lambda leaf: np.asarray(leaf)[:used], kept), used
 
@@ -111,14 +115,14 @@ def _block(
     count: Array,
     ys: Array,
     us: Array | None,
-    levels: Array,
+    quantile_levels: Array,
 ) -> tuple[Any, Any, Array]:
     """Iterations done + 1 .. done + count, what is kept of each (0 past the last), and how many there were."""
 
     def one(state: Any, i: Array) -> tuple[Any, Any]:
         state, kept = method.step(step_key(root, done + i + 1), model, ys, us, state)
         if isinstance(method, Sequential):
-            kept = record(kept, method.posterior(model, state), levels)
+            kept = record(kept, method.posterior(model, state), quantile_levels)
         return state, kept
 
     def going_on(carry: tuple[Array, Any, Any]) -> Array:

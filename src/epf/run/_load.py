@@ -53,7 +53,7 @@ def load(
 ) -> Result | Chains:
     """The answer that `result.save(path)` wrote: a filter's Result, or Chains.
 
-    With the model it is the very answer, from which `epf.fit(..., after=result)` goes on; without, it has the history or the
+    With the model it is the very answer, from which `epf.fit(..., resume_from=result)` goes on; without, it has the history or the
     draws, the settings and all that follows from them, so everything but forecasts and going on. Nothing in the folder is
     run. The method is made again from its settings, or given where it has parts of your own (`epf.proposals.Guided`).
     """
@@ -76,8 +76,8 @@ def _without_model(path: Path) -> Saved:
 
 def _result(model: StateSpaceModel | None, saved: Saved, path: Path) -> Result:
     facts, record = saved.facts, saving.record_of("result", saved.arrays)
-    levels = tuple(float.fromhex(level) for level in facts["levels"])
-    rest = record, levels, number(path, facts, "seconds"), facts["settings"]
+    quantile_levels = tuple(float.fromhex(level) for level in facts["quantile_levels"])
+    rest = record, quantile_levels, number(path, facts, "seconds"), facts["settings"]
     if model is None:
         posterior = _draws(_parameters(facts), jnp.asarray(saved.arrays["draws"]), record)
         result = _LoadedResult(posterior, saved.seed, saved.t, *rest)
@@ -114,11 +114,11 @@ class _LoadedResult(Result):
         seed: int,
         t: int,
         record: Record,
-        levels: tuple[float, ...],
+        quantile_levels: tuple[float, ...],
         seconds: float,
         settings: dict[str, str],
     ) -> None:
-        super().__init__(None, None, seed, t, None, record, levels, seconds, settings)
+        super().__init__(None, None, seed, t, None, record, quantile_levels, seconds, settings)
         self.posterior = posterior
 
 

@@ -40,7 +40,7 @@ class Rows:
         return self._array[: self.count]
 
 
-class Kept:
+class ReplayBuffer:
     """All observations of a stream and its inputs."""
 
     def __init__(self, length: int) -> None:
@@ -49,7 +49,7 @@ class Kept:
         self.us: Rows | None = None
 
     @classmethod
-    def of(cls, length: int, ys: np.ndarray, us: np.ndarray | None) -> "Kept":
+    def of(cls, length: int, ys: np.ndarray, us: np.ndarray | None) -> "ReplayBuffer":
         """What was kept before, read from a file."""
         kept = cls(length)
         kept.ys, kept.us = Rows.of(ys), None if us is None else Rows.of(us)

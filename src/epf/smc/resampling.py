@@ -132,7 +132,7 @@ def _scaled_cumulative(
 ) -> tuple[Int[Array, " particles"], Float[Array, " particles"]]:
     """N times the distribution function of the weights, as a whole number and a part in [0, 1).
 
-    Kept apart because one float32 cannot hold both: near 10^5 its last bit is 1/128 of an offspring, and particles
+    ReplayBuffer apart because one float32 cannot hold both: near 10^5 its last bit is 1/128 of an offspring, and particles
     without weight would get offspring from rounding alone. Rows of about sqrt(N) are summed on their own, and the whole
     parts of the row totals are added as integers.
     """

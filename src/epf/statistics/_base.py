@@ -11,7 +11,7 @@ import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.model._model import StateSpaceModel
-from epf.numerics._keys import lanes
+from epf.numerics._keys import particle_keys
 
 
 class Gibbs(eqx.Module):
@@ -53,7 +53,7 @@ class Gibbs(eqx.Module):
     ) -> Float[Array, "p particles"]:
         """`draw` for all particles."""
         move = jax.vmap(lambda k, s, t: self.draw(k, model, s, t), -1, -1)
-        return move(lanes(key, theta.shape[1]), statistic, theta)
+        return move(particle_keys(key, theta.shape[1]), statistic, theta)
 
     def update_all(self, model: StateSpaceModel, statistic: Any, piece: Any) -> Any:
         """`update` for all particles; `piece` has x_prev, new and x of each, and the step's y and u."""

@@ -33,7 +33,7 @@ from epf.polynomial._nodes import along, coefficients_from_values, gauss, grid, 
 from epf.polynomial._structure import structure
 from epf.polynomial._work import work
 from epf.polynomial.taylor import _expand as taylor
-from epf.posterior._chart import Coordinates
+from epf.posterior._chart import Chart
 from epf.statistics._approximation import Approximation, Taylor
 from epf.statistics._law import Law, Laws
 
@@ -120,22 +120,22 @@ def plan(where: str, law: Law, value: Float[Array, "*event"], p: int, settings: 
         ) from None
 
 
-def look_at(
+def plan_expansions(
     model: StateSpaceModel, approximation: Approximation, u: Array | None
 ) -> dict[str, Expansion | None] | None:
     """How each law of a model is expanded; None if it cannot be traced, because it has inputs that are not here yet."""
-    coordinates = Coordinates(parameters(model), plain=isinstance(approximation, Taylor))
-    params = coordinates.parameters
+    chart = Chart(parameters(model), plain=isinstance(approximation, Taylor))
+    params = chart.parameters
     found: dict[str, Expansion | None] = {}
 
     def trace(z: Float[Array, " p"]) -> None:
-        p = params.named(coordinates.theta(z))
+        p = params.named(chart.theta(z))
         x = jnp.zeros(initial_law(model, p).event_shape)
         new = jnp.zeros(transition_law(model, p, x, u).event_shape)
         y = jnp.zeros(observation_law(model, p, x, u).event_shape)
 
         def law(of: Callable[[Any], Distribution]) -> Callable[[Array], Distribution]:
-            return lambda z: of(params.named(coordinates.theta(z)))
+            return lambda z: of(params.named(chart.theta(z)))
 
         laws = {
             "initial": (law(lambda p: initial_law(model, p)), x),

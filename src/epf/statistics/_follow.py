@@ -172,7 +172,7 @@ def _total(gibbs: LogPolynomial, model: StateSpaceModel, statistic: PathPolynomi
     """Every particle's log-density at points of its own, or of all: its polynomial, the prior, and `piece` exactly."""
 
     def one(points: Float[Array, "points p"], statistic: PathPolynomial, path: Any) -> Float[Array, " points"]:
-        basis, prior = gibbs.basis(model, statistic), gibbs.coordinates(model).log_prior
+        basis, prior = gibbs.basis(model, statistic), gibbs.chart(model).log_prior
         share = gibbs.discount * statistic.coefficients.value
 
         def at(z: Float[Array, " p"]) -> Float[Array, ""]:
@@ -272,7 +272,7 @@ def _box_of_draws(
     weights: Float[Array, " particles"],
 ) -> tuple[Float[Array, "p 1"], Float[Array, "p 1"]]:
     """For three parameters and more, from the draws: their range and half of it more, at least `_REACH` sds to each side."""
-    points = jax.vmap(gibbs.coordinates(model).point, -1, -1)(theta)
+    points = jax.vmap(gibbs.chart(model).point, -1, -1)(theta)
     mean, sd = mean_and_sd(points, weights)
     lowest = jnp.min(jnp.where(weights > 0.0, points, jnp.inf), axis=1)
     highest = jnp.max(jnp.where(weights > 0.0, points, -jnp.inf), axis=1)
@@ -301,7 +301,7 @@ def residual_of(
     # Few particles have few draws, and a box of its own, or of one parameter, is best looked at all over.
     all_over = p == 1 or (p == 2 and (gibbs.follow_mode == "each" or particles < _DRAWS))
     unit = 2.0 * _unit_grid(p, _CHECKPOINTS) - 1.0 if all_over else np.zeros((0, p))
-    draws = jax.vmap(gibbs.coordinates(model).point, -1, 0)(_some(theta, _DRAWS))
+    draws = jax.vmap(gibbs.chart(model).point, -1, 0)(_some(theta, _DRAWS))
 
     def checkpoints(new: PathPolynomial) -> tuple[Array, Array, Array, Array]:
         """Points, the basis and the prior at them, and whether they are on the box."""
@@ -309,7 +309,7 @@ def residual_of(
         inside = jnp.all((here >= new.low) & (here <= new.high), axis=1) if not all_over else jnp.ones(len(unit), bool)
         on_cube = all_over and gibbs.moves
         design = design_on_cube(gibbs.indices, unit) if on_cube else gibbs.basis(model, new).design(here)
-        return here, design, jax.vmap(gibbs.coordinates(model).log_prior)(here), inside
+        return here, design, jax.vmap(gibbs.chart(model).log_prior)(here), inside
 
     # One box has one set of points and of basis functions there, for all.
     shared = None if gibbs.follow_mode == "each" else checkpoints(jax.tree.map(lambda leaf: leaf[..., 0], after))

@@ -16,7 +16,7 @@ class Laws(NamedTuple):
     The particles of `many` have the last axis of `state` and of `value`.
     """
 
-    of: Callable[[Float[Array, " p"], Array], Distribution]  # the parameters' coordinates and the state
+    of: Callable[[Float[Array, " p"], Array], Distribution]  # the parameters' chart and the state
     state: Float[Array, "..."]
     value: Float[Array, "..."]
     many: bool

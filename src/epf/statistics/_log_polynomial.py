@@ -2,7 +2,7 @@
 
 Every step adds the polynomial of its log-density; the prior is kept exact and is not part of the sum. The constant term
 says nothing of theta and is dropped. Polynomials live on a box (Chebyshev) or about a centre (Taylor), in the
-coordinates of `coordinates`; each particle carries its own box, which may be the same for all, and `following` moves it.
+coordinates of the `Chart`; each particle carries its own box, which may be the same for all, and `following` moves it.
 """
 
 from collections.abc import Callable
@@ -20,19 +20,19 @@ from numpyro.distributions import Distribution
 from epf.model._laws import log_prob_observed
 from epf.model._model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
 from epf.model._tracing import depends_on
-from epf.numerics._chunks import in_parts
-from epf.numerics._keys import lanes, packed, unpacked
+from epf.numerics._chunks import in_chunks
+from epf.numerics._keys import packed, particle_keys, unpacked
 from epf.numerics._sums import Compensated, Plain
 from epf.polynomial._basis import Basis, Chebyshev, Monomial, design_on_cube
 from epf.polynomial._indices import Indices
 from epf.polynomial._nodes import along
-from epf.posterior._chart import Coordinates
+from epf.posterior._chart import Chart
 from epf.posterior._quadrature import grid
 from epf.posterior.samplers._base import Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF, inverse_side_by_side, resolved
 from epf.statistics import _approximation as settings
 from epf.statistics._base import Gibbs
-from epf.statistics._expansion import any_expansion, look_at, plan
+from epf.statistics._expansion import any_expansion, plan, plan_expansions
 from epf.statistics._law import Laws
 from epf.statistics._marginals import (
     POINTS,
@@ -73,7 +73,7 @@ class LogPolynomial(Gibbs):
         u: Array | None,
     ) -> "LogPolynomial":
         """The Gibbs density of a model; `u` is a row of its inputs, if it has any."""
-        expansions = look_at(model, approximation, u)
+        expansions = plan_expansions(model, approximation, u)
         p = parameters(model).size
         if expansions is None:
             (indices, approximation), forms = any_expansion(p, approximation), {"density"}
@@ -91,11 +91,11 @@ class LogPolynomial(Gibbs):
         """
         if self.approximation.order is not None or not self.moves or self.follow_mode != "shared":
             return None
-        laws = [law for law in (look_at(model, self.approximation, u) or {}).values() if law is not None]
+        laws = [law for law in (plan_expansions(model, self.approximation, u) or {}).values() if law is not None]
         if not laws or any(law.form != "drift" for law in laws):
             return None
         lower = replace(self.approximation, order=(max(law.order for law in laws) + 1) // 2)
-        fewer = [law for law in (look_at(model, lower, u) or {}).values() if law is not None]
+        fewer = [law for law in (plan_expansions(model, lower, u) or {}).values() if law is not None]
         if all(law.of == other.of for law, other in zip(laws, fewer, strict=True)):  # polynomials as they are
             return None
         return replace(self, approximation=lower, near_the_middle=parameters(model).size == 1)
@@ -115,16 +115,16 @@ class LogPolynomial(Gibbs):
     def recentres(self) -> bool:
         return isinstance(self.approximation, settings.Taylor) and self.approximation.follow
 
-    def coordinates(self, model: StateSpaceModel) -> Coordinates:
-        return Coordinates(parameters(model), plain=isinstance(self.approximation, settings.Taylor))
+    def chart(self, model: StateSpaceModel) -> Chart:
+        return Chart(parameters(model), plain=isinstance(self.approximation, settings.Taylor))
 
     def basis(self, model: StateSpaceModel, statistic: PathPolynomial) -> Basis:
         """What the particle's coefficients multiply."""
         return self._place(model, statistic)(self.indices)
 
     def init(self, model: StateSpaceModel, x_0: Float[Array, "*state"]) -> PathPolynomial:
-        low, high = first_box(self.coordinates(model), self.approximation)
-        centre = first_centre(self.coordinates(model), self.approximation) if self.recentres else None
+        low, high = first_box(self.chart(model), self.approximation)
+        centre = first_centre(self.chart(model), self.approximation) if self.recentres else None
         empty = PathPolynomial(self._sum.zero((self.indices.size,)), low, high, centre)
         coefficients = self._expanded(model, empty, "initial", lambda p, _: initial_law(model, p), x_0, x_0)
         return self.add(empty, coefficients)
@@ -152,7 +152,7 @@ class LogPolynomial(Gibbs):
             return self._sum_with(past, self.increment(model, box, *path, y, u, many=True))
 
         rows = min(prod(order + 1 for order in self.indices.orders), 8 * self.indices.size)
-        sums = in_parts(step, statistic.coefficients, (x_prev, new, x), max(rows, 64))
+        sums = in_chunks(step, statistic.coefficients, (x_prev, new, x), max(rows, 64))
         return eqx.tree_at(lambda s: s.coefficients, statistic, sums)
 
     def move(self, statistic: PathPolynomial, low: Float[Array, " p"], high: Float[Array, " p"]) -> PathPolynomial:
@@ -212,11 +212,11 @@ class LogPolynomial(Gibbs):
         u: Array | None,
     ) -> Float[Array, ""]:
         """What `increment` stands for, at one point, up to a constant: laws that do not see the parameters are left out."""
-        coordinates = self.coordinates(model)
+        chart = self.chart(model)
 
         def law(where: Callable[[Any], Distribution], value: Array) -> Float[Array, ""]:
             def of(z: Float[Array, " p"]) -> Distribution:
-                return where(coordinates.parameters.named(coordinates.theta(z)))
+                return where(chart.parameters.named(chart.theta(z)))
 
             return log_prob_observed(of(z), value) if depends_on(of, z) else jnp.zeros(())
 
@@ -231,8 +231,8 @@ class LogPolynomial(Gibbs):
         The basis on the cube is the same for all particles, so at fixed points this is one matrix product for all.
         """
         origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
-        coordinates, coefficients = self.coordinates(model), statistic.coefficients.value
-        p = coordinates.parameters.size
+        chart, coefficients = self.chart(model), statistic.coefficients.value
+        p = chart.parameters.size
 
         def log_density(points: Float[np.ndarray | Array, "points p"]) -> Float[Array, " points"]:
             z = origin + scale * points
@@ -241,7 +241,7 @@ class LogPolynomial(Gibbs):
             else:
                 here = jnp.asarray(points)
                 design = self.on_the_cube(p).design(here) if self.moves else self.basis(model, statistic).design(z)
-            return jnp.matmul(design, coefficients, precision="highest") + jax.vmap(coordinates.log_prior)(z)
+            return jnp.matmul(design, coefficients, precision="highest") + jax.vmap(chart.log_prior)(z)
 
         return log_density
 
@@ -253,7 +253,7 @@ class LogPolynomial(Gibbs):
         origin, scale, p = 0.5 * (low + high), 0.5 * (high - low), low.shape[0]
         axes = np.meshgrid(*([line] * p), indexing="ij")
         z = origin + scale * jnp.asarray(np.stack([axis.ravel() for axis in axes], axis=1), low.dtype)
-        log_prior = jax.vmap(self.coordinates(model).log_prior)(z).reshape([len(line)] * p)
+        log_prior = jax.vmap(self.chart(model).log_prior)(z).reshape([len(line)] * p)
         first = jax.tree.map(lambda leaf: leaf[..., 0], statistic)
         values = self.indices.dense(statistic.coefficients.value)
         for i, order in enumerate(self.indices.orders):
@@ -266,7 +266,7 @@ class LogPolynomial(Gibbs):
     def log_density(
         self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
     ) -> Float[Array, ""]:
-        z = self.coordinates(model).point(theta)
+        z = self.chart(model).point(theta)
         polynomial = self.basis(model, statistic).evaluate(statistic.coefficients.value, z)
         inside = jnp.all((z >= statistic.low) & (z <= statistic.high))
         return jnp.where(inside, parameters(model).log_prior(theta) + polynomial, -jnp.inf)
@@ -275,10 +275,10 @@ class LogPolynomial(Gibbs):
         self, key: PRNGKeyArray, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
     ) -> Float[Array, " p"]:
         origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
-        coordinates = self.coordinates(model)
-        here = jnp.clip((coordinates.point(theta) - origin) / scale, -1.0, 1.0)
+        chart = self.chart(model)
+        here = jnp.clip((chart.point(theta) - origin) / scale, -1.0, 1.0)
         moved = self.sampler.draw(key, self.on_cube(model, statistic), here)
-        return coordinates.theta(origin + scale * moved)
+        return chart.theta(origin + scale * moved)
 
     def draw_all(
         self, key: PRNGKeyArray, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, "p particles"]
@@ -302,7 +302,7 @@ class LogPolynomial(Gibbs):
         points: int,
     ) -> Float[Array, "p particles"]:
         """`InverseCDF.draw` with one grid for all; particle by particle in a part where that does not resolve them all."""
-        coordinates, p = self.coordinates(model), theta.shape[0]
+        chart, p = self.chart(model), theta.shape[0]
 
         def draw(theta: Float[Array, "p some"], given: tuple[Array, PathPolynomial]) -> Float[Array, "p some"]:
             words, statistic = given
@@ -317,8 +317,8 @@ class LogPolynomial(Gibbs):
                 fractions = jax.vmap(lambda key: jax.random.uniform(key, (p,), theta.dtype), out_axes=-1)(keys)
                 u = inverse_side_by_side(values, fractions, second)
                 z = statistic.low + (statistic.high - statistic.low) * u
-                inside = jnp.isfinite(jax.vmap(coordinates.log_prior, -1, -1)(z))
-                return jnp.where(inside, jax.vmap(coordinates.theta, -1, -1)(z), theta)
+                inside = jnp.isfinite(jax.vmap(chart.log_prior, -1, -1)(z))
+                return jnp.where(inside, jax.vmap(chart.theta, -1, -1)(z), theta)
 
             def one_by_one() -> Float[Array, "p some"]:
                 return jax.vmap(lambda key, s, theta: self.draw(key, model, s, theta), (0, -1, -1), -1)(
@@ -327,8 +327,8 @@ class LogPolynomial(Gibbs):
 
             return jax.lax.cond(jnp.all(resolved(values)), at_once, one_by_one)
 
-        words = jax.vmap(packed, out_axes=-1)(lanes(key, theta.shape[1]))
-        return in_parts(draw, theta, (words, statistic), rows=points**p)
+        words = jax.vmap(packed, out_axes=-1)(particle_keys(key, theta.shape[1]))
+        return in_chunks(draw, theta, (words, statistic), rows=points**p)
 
     def _second_given_first(
         self, model: StateSpaceModel, statistic: PathPolynomial, first: Float[Array, ""], points: int
@@ -340,13 +340,13 @@ class LogPolynomial(Gibbs):
         at, basis = (u, self.on_the_cube(2)) if self.moves else (z, self.basis(model, statistic))
         section = basis.sections(statistic.coefficients.value, at[0])[1]
         design = self._design_along(1, section.shape[0] - 1, basis, line, z[:, 1])
-        return jnp.matmul(design, section, precision="highest") + jax.vmap(self.coordinates(model).log_prior)(z)
+        return jnp.matmul(design, section, precision="highest") + jax.vmap(self.chart(model).log_prior)(z)
 
     def marginals(
         self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
     ) -> PolynomialMarginals:
         density = self.marginal_densities(model, statistic, theta)
-        return marginals_on_grids(self.coordinates(model), density, statistic.low, statistic.high)
+        return marginals_on_grids(self.chart(model), density, statistic.low, statistic.high)
 
     def marginal_densities(
         self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
@@ -355,9 +355,9 @@ class LogPolynomial(Gibbs):
         p = theta.shape[0]
         if p <= 2:
             return joint_marginals(self.on_cube(model, statistic), p)
-        coordinates, line = self.coordinates(model), grid(POINTS)
+        chart, line = self.chart(model), grid(POINTS)
         origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
-        here = coordinates.point(theta)
+        here = chart.point(theta)
         # On the cube the basis is the same for all particles, and so are its functions on the grid.
         basis = self.on_the_cube(p) if self.moves else self.basis(model, statistic)
         sections = basis.sections(statistic.coefficients.value, (here - origin) / scale if self.moves else here)
@@ -365,7 +365,7 @@ class LogPolynomial(Gibbs):
         for i, section in enumerate(sections):
             at = origin[i] + scale[i] * jnp.asarray(line, theta.dtype)
             design = self._design_along(i, section.shape[0] - 1, basis, line, at)
-            prior = jax.vmap(coordinates.log_prior)(jnp.broadcast_to(here, (POINTS, p)).at[:, i].set(at))
+            prior = jax.vmap(chart.log_prior)(jnp.broadcast_to(here, (POINTS, p)).at[:, i].set(at))
             values.append(jnp.matmul(design, section, precision="highest") + prior)
         return normalised(jnp.stack(values))
 
@@ -383,13 +383,13 @@ class LogPolynomial(Gibbs):
         return Chebyshev(self.indices, -np.ones(p), np.ones(p))
 
     def _place(self, model: StateSpaceModel, statistic: PathPolynomial) -> Callable[[Indices], Basis]:
-        coordinates = self.coordinates(model)
+        chart = self.chart(model)
         if isinstance(self.approximation, settings.Taylor):
             centre = statistic.centre
             if centre is None:
-                centre = first_centre(coordinates, self.approximation)
+                centre = first_centre(chart, self.approximation)
             return lambda indices: Monomial(indices, centre)
-        low, high = (statistic.low, statistic.high) if self.moves else first_box(coordinates, self.approximation)
+        low, high = (statistic.low, statistic.high) if self.moves else first_box(chart, self.approximation)
         return lambda indices: Chebyshev(indices, low, high)
 
     def _expanded(
@@ -402,9 +402,9 @@ class LogPolynomial(Gibbs):
         value: Float[Array, "*event"],
         many: bool = False,
     ) -> Float[Array, " terms *particles"]:
-        coordinates = self.coordinates(model)
-        params = coordinates.parameters
-        laws = Laws(lambda z, state: law_of(params.named(coordinates.theta(z)), state), state, value, many)
+        chart = self.chart(model)
+        params = chart.parameters
+        laws = Laws(lambda z, state: law_of(params.named(chart.theta(z)), state), state, value, many)
         expansion = plan(where, *laws.first, params.size, self.approximation)
         if expansion is None:
             return jnp.zeros((self.indices.size, *value.shape[-1:]) if many else self.indices.size)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from epf.posterior._chart import Coordinates
+from epf.posterior._chart import Chart
 from epf.posterior._quadrature import cumulative, grid, weights
 from epf.statistics._base import Marginals
 
@@ -28,7 +28,7 @@ class PolynomialMarginals(Marginals):
     below: Float[Array, "p points"]
     low: Float[Array, " p"]
     high: Float[Array, " p"]
-    coordinates: Coordinates
+    chart: Chart
 
     def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
         at = self._cube(points)
@@ -44,12 +44,12 @@ class PolynomialMarginals(Marginals):
         before, f0, f1, after = (self._pick(self.density, left + i) for i in (-1, 0, 1, 2))
         inside = jnp.maximum(hermite(t, f0, 0.5 * (f1 - before), f1, 0.5 * (after - f0)), 0.0)
         z = jnp.clip(self._point(points), self.low, self.high)
-        slope = jnp.abs(self.coordinates.slopes(z)) * 0.5 * (self.high - self.low)
+        slope = jnp.abs(self.chart.slopes(z)) * 0.5 * (self.high - self.low)
         return jnp.where(jnp.abs(at) <= 1.0, inside / slope, 0.0)
 
     def _point(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
-        """Coordinates of values that may lie outside their support, where a logarithm would be NaN."""
-        z = self.coordinates.point(points)
+        """Chart of values that may lie outside their support, where a logarithm would be NaN."""
+        z = self.chart.point(points)
         return jnp.where(jnp.isnan(z), -jnp.inf, z)
 
     def _cube(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
@@ -98,16 +98,16 @@ def _exp(values: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def marginals_on_grids(
-    coordinates: Coordinates, density: Float[Array, "p points"], low: Float[Array, " p"], high: Float[Array, " p"]
+    chart: Chart, density: Float[Array, "p points"], low: Float[Array, " p"], high: Float[Array, " p"]
 ) -> PolynomialMarginals:
     """The marginals of one particle from their densities on the cube."""
     origin, scale = 0.5 * (low + high), 0.5 * (high - low)
     weight = jnp.asarray(weights(POINTS), density.dtype)
-    theta = jax.vmap(lambda u: coordinates.theta(origin + scale * u))(
+    theta = jax.vmap(lambda u: chart.theta(origin + scale * u))(
         jnp.broadcast_to(jnp.asarray(grid(POINTS), density.dtype)[:, None], (POINTS, low.shape[0]))
     ).T
-    centre = coordinates.theta(origin)[:, None]  # differences from it keep their digits
+    centre = chart.theta(origin)[:, None]  # differences from it keep their digits
     mean = jnp.sum(density * weight * (theta - centre), axis=1)
     variance = jnp.sum(density * weight * (theta - centre - mean[:, None]) ** 2, axis=1)
     below = jnp.matmul(density, jnp.asarray(cumulative(POINTS), density.dtype).T, precision="highest")
-    return PolynomialMarginals(centre[:, 0] + mean, variance, density, below, low, high, coordinates)
+    return PolynomialMarginals(centre[:, 0] + mean, variance, density, below, low, high, chart)

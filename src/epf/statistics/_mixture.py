@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
-from epf.numerics._keys import lanes
+from epf.numerics._keys import particle_keys
 from epf.numerics._weighted import mean_and_sd, quantiles
 from epf.posterior._posterior import Posterior, chosen_pairs
 from epf.statistics._base import Gibbs, Marginals
@@ -80,7 +80,7 @@ class GibbsMixture(Posterior):
         chosen = jax.random.choice(k_choice, self.weights.shape[0], (count,), p=self.weights)
         statistic, theta = jax.tree.map(lambda leaf: leaf[..., chosen], (self.statistic, self.theta))
         move = jax.vmap(lambda k, s, t: self.gibbs.draw(k, self.model, s, t), in_axes=-1)
-        return move(lanes(k_draw, count), statistic, theta)
+        return move(particle_keys(k_draw, count), statistic, theta)
 
     @property
     def in_pairs(self) -> bool:

@@ -32,7 +32,7 @@ class SharedMixture(BoxPosterior):
     weights: Float[Array, " particles"]
 
     def box(self) -> Box:
-        return Box(self.gibbs.coordinates(self.model), self.statistic.low[:, 0], self.statistic.high[:, 0])
+        return Box(self.gibbs.chart(self.model), self.statistic.low[:, 0], self.statistic.high[:, 0])
 
     def densities(self) -> Float[Array, "p points"]:
         """The marginal densities on the cube, each with integral 1.

@@ -7,29 +7,29 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from epf.errors import SettingError
-from epf.posterior._chart import Coordinates
+from epf.posterior._chart import Chart
 from epf.statistics import _approximation as settings
 
 
-def first_box(coordinates: Coordinates, approximation: settings.Approximation) -> tuple[Array, Array]:
+def first_box(chart: Chart, approximation: settings.Approximation) -> tuple[Array, Array]:
     """The box before the first observation: the prior's, or the one that was asked for."""
-    low, high = coordinates.prior_box()
+    low, high = chart.prior_box()
     box = getattr(approximation, "box", None)
     if box is None:
         return low, high
-    params = coordinates.parameters
-    theta = [coordinates.theta(low), coordinates.theta(high)]
+    params = chart.parameters
+    theta = [chart.theta(low), chart.theta(high)]
     for name, pair in settings.as_dictionary(box, params.names).items():
         if name not in params.priors:
             raise SettingError(f"Chebyshev(box=...): there is no parameter {name!r}; the prior names {params.names}.")
         part = params.slices[name]
         theta = [end.at[part].set(jnp.ravel(jnp.asarray(value))) for end, value in zip(theta, pair, strict=True)]
-    return coordinates.point(theta[0]), coordinates.point(theta[1])
+    return chart.point(theta[0]), chart.point(theta[1])
 
 
-def first_centre(coordinates: Coordinates, approximation: settings.Approximation) -> Float[Array, " p"]:
+def first_centre(chart: Chart, approximation: settings.Approximation) -> Float[Array, " p"]:
     """The centre of Taylor's polynomial before the first observation: the middle of the prior, or the one asked for."""
-    params, given = coordinates.parameters, getattr(approximation, "centre", None)
+    params, given = chart.parameters, getattr(approximation, "centre", None)
     middle = jnp.concatenate([jnp.ravel(_middle(prior)) for prior in params.priors.values()])
     if given is None:
         return middle

@@ -9,7 +9,7 @@ from epf.errors import SettingError, UnsupportedModelError
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, transition_law
 from epf.model._parameters import as_parameter
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 from epf.statistics._approximation import Taylor
 from epf.statistics._expansion import points_of
 from epf.statistics._log_polynomial import LogPolynomial
@@ -21,29 +21,29 @@ _NO_MASS = 80.0  # nats below the prior's peak: less than the smallest float
 
 def try_out(gibbs: LogPolynomial, model: StateSpaceModel, u: Array | None) -> None:
     """One clear sentence for a centre outside the support, a box without mass, a function that is not defined on it."""
-    coordinates = gibbs.coordinates(model)
-    params = coordinates.parameters
+    chart = gibbs.chart(model)
+    params = chart.parameters
     if isinstance(gibbs.approximation, Taylor):
-        centre = np.asarray(first_centre(coordinates, gibbs.approximation))
+        centre = np.asarray(first_centre(chart, gibbs.approximation))
         for name, value in params.as_dict(centre).items():
             as_parameter(name, value, params.priors[name])
         _check_defined(gibbs, model, u, centre[None], "about the centre", "choose another centre")
         return
-    low, high = first_box(coordinates, gibbs.approximation)
+    low, high = first_box(chart, gibbs.approximation)
     points = np.concatenate([points_of(gibbs.indices), np.zeros((1, params.size))])
     z = 0.5 * (low + high) + 0.5 * (high - low) * jnp.asarray(points, float)
     if not bool(jnp.all(jnp.isfinite(low) & jnp.isfinite(high) & (low < high))):
         raise SettingError(
             f"The box from {low} to {high} is none: give epf.Chebyshev(box=...) finite ends, low < high."
         )
-    log_prior = jax.vmap(coordinates.log_prior)(z)
-    prior_low, prior_high = coordinates.prior_box()
-    peak = jax.vmap(coordinates.log_prior)(prior_low + (prior_high - prior_low) * jnp.linspace(0.0, 1.0, 201)[:, None])
+    log_prior = jax.vmap(chart.log_prior)(z)
+    prior_low, prior_high = chart.prior_box()
+    peak = jax.vmap(chart.log_prior)(prior_low + (prior_high - prior_low) * jnp.linspace(0.0, 1.0, 201)[:, None])
     if not float(jnp.nanmax(log_prior)) > float(jnp.nanmax(peak)) - _NO_MASS:
         box = ", ".join(f"{label} in [{a:g}, {b:g}]" for label, a, b in zip(
-            params.labels, coordinates.theta(low), coordinates.theta(high), strict=True))  # fmt: skip
+            params.labels, chart.theta(low), chart.theta(high), strict=True))  # fmt: skip
         raise SettingError(f"The prior has no mass on the box ({box}): choose a box where the parameters can be.")
-    theta = np.asarray(jax.vmap(coordinates.theta)(z))
+    theta = np.asarray(jax.vmap(chart.theta)(z))
     _check_defined(
         gibbs, model, u, theta, "on the box", "give epf.Chebyshev(box=...) inside its domain, or another prior"
     )
@@ -52,8 +52,8 @@ def try_out(gibbs: LogPolynomial, model: StateSpaceModel, u: Array | None) -> No
 def _check_defined(
     gibbs: LogPolynomial, model: StateSpaceModel, u: Array | None, theta: np.ndarray, where: str, remedy: str
 ) -> None:
-    coordinates = gibbs.coordinates(model)
-    params = coordinates.parameters
+    chart = gibbs.chart(model)
+    params = chart.parameters
 
     @jax.jit
     def values(thetas: Array) -> Array:
@@ -65,10 +65,10 @@ def _check_defined(
             new = draw(transition_law(model, middle, x_prev, u), k_new)
             x = advance(model, x_prev, new)
             y = draw(observation_law(model, middle, x, u), k_y)
-            z = jax.vmap(coordinates.point)(thetas)
+            z = jax.vmap(chart.point)(thetas)
             return jax.vmap(lambda z: gibbs.exact_increment(model, z, x_prev, new, x, y, u))(z)
 
-        return jax.vmap(one)(lanes(root_key(0), _STATES))
+        return jax.vmap(one)(particle_keys(root_key(0), _STATES))
 
     undefined = np.mean(np.isnan(np.asarray(values(jnp.asarray(theta)))), axis=0) > 0.5
     if undefined.any():

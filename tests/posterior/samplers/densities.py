@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epf.numerics._keys import lanes, root_key, step_key
+from epf.numerics._keys import particle_keys, root_key, step_key
 
 CELLS = {1: 20_000, 2: 600, 3: 100}
 # The powers in use: up to the second in all, and some more. A small design compiles sooner.
@@ -157,7 +157,9 @@ def runner(sampler):
 
     @jax.jit
     def run(key, coefficients, end, u):
-        return jax.vmap(draw, in_axes=(0, None, None, -1), out_axes=-1)(lanes(key, u.shape[-1]), coefficients, end, u)
+        return jax.vmap(draw, in_axes=(0, None, None, -1), out_axes=-1)(
+            particle_keys(key, u.shape[-1]), coefficients, end, u
+        )
 
     return run
 

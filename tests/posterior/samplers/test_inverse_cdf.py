@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from epf.errors import SettingError
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 from epf.posterior._quadrature import cell_masses, cells, running_sum
 from epf.posterior.samplers._inverse_cdf import InverseCDF, cumulative, grid, inverse, weights
 
@@ -121,7 +121,7 @@ def test_the_inverse_rises_with_the_fraction():
 def support_draws(log_density, p, count=20_000):
     start = jnp.full((count, p), 0.5)
     draw = jax.jit(jax.vmap(lambda key, u: InverseCDF().draw(key, log_density, u)))
-    return np.asarray(draw(lanes(root_key(6), count), start))
+    return np.asarray(draw(particle_keys(root_key(6), count), start))
 
 
 def test_a_support_that_ends_inside_a_cell_is_kept_to():

@@ -8,7 +8,7 @@ from densities import CORRELATED, ONE, THREE, TWO, design, draws
 from scipy import stats
 
 from epf.errors import SettingError
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 from epf.posterior.samplers._automatic import default_sampler
 from epf.posterior.samplers._composite import Composite
 from epf.posterior.samplers._inverse_cdf import InverseCDF
@@ -103,7 +103,7 @@ def test_more_parameters_than_small_matrices_are_written_out_for():
 
     u = jnp.zeros((4000, 5))
     for seed in range(4):
-        u = moved(lanes(root_key(seed), 4000), u)
+        u = moved(particle_keys(root_key(seed), 4000), u)
     np.testing.assert_allclose(np.mean(u, axis=0), mean, atol=4.5 * 0.2 / 4000**0.5)
     np.testing.assert_allclose(np.std(u, axis=0), sd, rtol=4.5 / 8000**0.5)
 

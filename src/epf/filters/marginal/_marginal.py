@@ -26,7 +26,7 @@ from epf.filters.marginal._scattered_nodes import ScatteredNodes
 from epf.filters.marginal._tensor_nodes import TensorNodes
 from epf.model._check import is_number, is_whole, plain
 from epf.model._model import StateSpaceModel, parameters
-from epf.posterior._chart import Coordinates
+from epf.posterior._chart import Chart
 from epf.posterior._posterior import Posterior
 from epf.smc.proposals._automatic import Automatic, choose_proposal
 from epf.smc.proposals._base import Proposal
@@ -139,7 +139,7 @@ class MarginalEPF(Filter):
 
     def check(self, model: StateSpaceModel, u: Array | None) -> None:
         self.scheme(model)
-        Coordinates(parameters(model))
+        Chart(parameters(model))
 
     def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Any:
         return self.scheme(model).init(key, model)

@@ -24,9 +24,9 @@ from epf.filters._base import Info, Past
 from epf.filters.marginal._replay import replay
 from epf.filters.marginal._scattered_posterior import POINTS, ScatteredPosterior, Spread, on_a_level, spread
 from epf.model._model import StateSpaceModel, parameters
-from epf.numerics._keys import lanes, packed, root_key, unpacked
+from epf.numerics._keys import packed, particle_keys, root_key, unpacked
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
-from epf.posterior._chart import Coordinates
+from epf.posterior._chart import Chart
 
 _FEW = 0.3  # of the nodes: an effective number below it asks for new ones
 _LEAST = 0.25  # of the nodes that a flattened posterior must leave in effect
@@ -36,7 +36,7 @@ _HALVINGS = 20
 
 
 class Gaussian(eqx.Module):
-    """Where nodes are drawn from, in coordinates z on the whole line."""
+    """Where nodes are drawn from, in chart z on the whole line."""
 
     mean: Float[Array, " p"]
     lower: Float[Array, "p p"]
@@ -77,13 +77,13 @@ class ScatteredNodes(eqx.Module):
     catch_up: int
 
     def init(self, key: PRNGKeyArray, model: StateSpaceModel) -> Scattered:
-        coordinates, seed = coordinates_of(model), packed(key)
-        draws = jax.vmap(lambda key: coordinates.point(coordinates.parameters.sample(key)))(
-            lanes(root_key(0), _PRIOR_DRAWS)
+        chart, seed = unbounded_chart(model), packed(key)
+        draws = jax.vmap(lambda key: chart.point(chart.parameters.sample(key)))(
+            particle_keys(root_key(0), _PRIOR_DRAWS)
         )
         gaussian = _fitted(draws, jnp.full(_PRIOR_DRAWS, 1.0 / _PRIOR_DRAWS))
-        nodes = self._fresh(model, coordinates, gaussian, jnp.asarray(0), seed)
-        mass = jax.nn.logsumexp(log_weights(coordinates, nodes)) - jnp.log(float(self.nodes))
+        nodes = self._fresh(model, chart, gaussian, jnp.asarray(0), seed)
+        mass = jax.nn.logsumexp(log_weights(chart, nodes)) - jnp.log(float(self.nodes))
         return Scattered(nodes, nodes, mass, jnp.asarray(0), jnp.asarray(-1), seed)
 
     def step(
@@ -96,18 +96,18 @@ class ScatteredNodes(eqx.Module):
         past: Past | None,
     ) -> tuple[Scattered, Info]:
         assert past is not None
-        coordinates = coordinates_of(model)
-        old, seen = self._take_in(key, model, coordinates, state.old, y, u)
+        chart = unbounded_chart(model)
+        old, seen = self._take_in(key, model, chart, state.old, y, u)
         top = jnp.max(old.values)
         old = eqx.tree_at(lambda s: s.values, old, old.values - top)
-        log_weight = log_weights(coordinates, old)
+        log_weight = log_weights(chart, old)
         mass = jax.nn.logsumexp(log_weight) - jnp.log(float(self.nodes))
         log_weight = on_a_level(log_weight, self.filters.streams)
         weight = jax.nn.softmax(log_weight)
 
         def raised() -> tuple[Scatter, Array]:
             def one(key: PRNGKeyArray, young: Scatter, y: Array, u: Array | None) -> Scatter:
-                young, _ = self._take_in(key, model, coordinates, young, y, u)
+                young, _ = self._take_in(key, model, chart, young, y, u)
                 return eqx.tree_at(lambda s: s.values, young, young.values - jnp.max(young.values))
 
             return replay(state.young, state.run, state.t + 1, self.catch_up, state.seed, past, one)
@@ -116,15 +116,15 @@ class ScatteredNodes(eqx.Module):
         after = Scattered(old, young, mass, state.t + 1, run, state.seed)
 
         def begin() -> Scattered:
-            seen = self._spread(coordinates, old)
+            seen = self._spread(chart, old)
             own = jax.nn.softmax(_flattened(log_weight, _LEAST * self.nodes))
             weights = jnp.where(seen.trusted, seen.weights, jnp.pad(own, (0, seen.weights.shape[0] - self.nodes)))
             gaussian = _fitted(seen.z, weights)
-            fresh = self._fresh(model, coordinates, gaussian, state.t + 1, state.seed)
+            fresh = self._fresh(model, chart, gaussian, state.t + 1, state.seed)
             return eqx.tree_at(lambda s: (s.young, s.run), after, (fresh, jnp.zeros_like(run)))
 
         def finish() -> Scattered:
-            mass = jax.nn.logsumexp(log_weights(coordinates, young)) - jnp.log(float(self.nodes))
+            mass = jax.nn.logsumexp(log_weights(chart, young)) - jnp.log(float(self.nodes))
             return Scattered(young, young, mass, state.t + 1, jnp.full_like(run, -1), state.seed)
 
         few = _effective(weight) < _FEW * self.nodes
@@ -141,51 +141,51 @@ class ScatteredNodes(eqx.Module):
         return after, info
 
     def posterior(self, model: StateSpaceModel, state: Scattered) -> ScatteredPosterior:
-        coordinates = coordinates_of(model)
-        return ScatteredPosterior.of(coordinates, self._spread(coordinates, state.old), state.old.bank)
+        chart = unbounded_chart(model)
+        return ScatteredPosterior.of(chart, self._spread(chart, state.old), state.old.bank)
 
-    def _spread(self, coordinates: Coordinates, nodes: Scatter) -> Spread:
+    def _spread(self, chart: Chart, nodes: Scatter) -> Spread:
         p = nodes.z.shape[1]
-        log_target = jax.vmap(coordinates.log_prior)(nodes.z) + nodes.values
+        log_target = jax.vmap(chart.log_prior)(nodes.z) + nodes.values
         normals = _normals(max(POINTS, self.nodes), p, jnp.zeros(p))
         return spread(nodes.gaussian.mean, nodes.gaussian.lower, normals, nodes.z, log_target, self.filters.streams)
 
     def _fresh(
         self,
         model: StateSpaceModel,
-        coordinates: Coordinates,
+        chart: Chart,
         gaussian: Gaussian,
         number: Array,
         seed: UInt32[Array, "3"],
     ) -> Scatter:
         """New nodes, whose filters have seen nothing yet."""
-        p = coordinates.parameters.size
+        p = chart.parameters.size
         shift = jax.random.uniform(jax.random.fold_in(unpacked(seed), -1 - number), (p,))
         z = gaussian.point(_normals(self.nodes, p, shift))
-        bank = self.filters.start(unpacked(seed), model, jax.vmap(coordinates.theta)(z))
+        bank = self.filters.start(unpacked(seed), model, jax.vmap(chart.theta)(z))
         return Scatter(gaussian, z, jnp.zeros(self.nodes), bank)
 
     def _take_in(
         self,
         key: PRNGKeyArray,
         model: StateSpaceModel,
-        coordinates: Coordinates,
+        chart: Chart,
         nodes: Scatter,
         y: Float[Array, "*y"],
         u: Array | None,
     ) -> tuple[Scatter, Seen]:
-        bank, seen = self.filters.step(key, model, jax.vmap(coordinates.theta)(nodes.z), nodes.bank, y, u)
+        bank, seen = self.filters.step(key, model, jax.vmap(chart.theta)(nodes.z), nodes.bank, y, u)
         increment = jnp.where(jnp.all(seen.collapsed), 0.0, seen.log_likelihood)
         return Scatter(nodes.gaussian, nodes.z, nodes.values + increment, bank), seen
 
 
-def coordinates_of(model: StateSpaceModel) -> Coordinates:
-    return Coordinates(parameters(model), unbounded=True)
+def unbounded_chart(model: StateSpaceModel) -> Chart:
+    return Chart(parameters(model), unbounded=True)
 
 
-def log_weights(coordinates: Coordinates, nodes: Scatter) -> Float[Array, " nodes"]:
+def log_weights(chart: Chart, nodes: Scatter) -> Float[Array, " nodes"]:
     """prior x likelihood / the density that a node was drawn from."""
-    found = jax.vmap(coordinates.log_prior)(nodes.z) + nodes.values - nodes.gaussian.log_density(nodes.z)
+    found = jax.vmap(chart.log_prior)(nodes.z) + nodes.values - nodes.gaussian.log_density(nodes.z)
     return jnp.where(jnp.isnan(found), -jnp.inf, found)
 
 

@@ -9,7 +9,7 @@ from epf.filters._bank import Bank
 from epf.model._parameters import Parameters
 from epf.numerics._linear_algebra import gaussian_log_density, solve_lower
 from epf.polynomial._kriging import krige, terms
-from epf.posterior._chart import Coordinates
+from epf.posterior._chart import Chart
 from epf.posterior._posterior import ParticlePosterior
 
 POINTS = 2048
@@ -112,12 +112,10 @@ class ScatteredPosterior(ParticlePosterior):
         return self.theta[:, chosen].T, self.bank.drawn(k_x, nodes)
 
     @classmethod
-    def of(cls, coordinates: Coordinates, found: Spread, bank: Bank) -> "ScatteredPosterior":
-        theta = jax.vmap(coordinates.theta)(found.z).T
+    def of(cls, chart: Chart, found: Spread, bank: Bank) -> "ScatteredPosterior":
+        theta = jax.vmap(chart.theta)(found.z).T
         places = found.white, found.white_nodes
-        return cls(
-            coordinates.parameters, theta, bank.x[0], found.weights, *places, bank, found.node_weights, found.residual
-        )
+        return cls(chart.parameters, theta, bank.x[0], found.weights, *places, bank, found.node_weights, found.residual)
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         mean, sd = self.bank.state_moments()

@@ -28,7 +28,7 @@ from epf.filters.marginal._tensor_posterior import RINGS, MarginalPosterior, log
 from epf.model._model import StateSpaceModel, parameters
 from epf.numerics._keys import packed, unpacked
 from epf.polynomial import _nodal as nodal
-from epf.posterior._chart import Coordinates
+from epf.posterior._chart import Chart
 from epf.posterior._frame import Frame, Place
 
 _TOLERANCE = 0.1  # nats of roughness above which the nodes are moved before an observation is taken in
@@ -84,10 +84,10 @@ class TensorNodes(eqx.Module):
     discount: float
 
     def init(self, key: PRNGKeyArray, model: StateSpaceModel) -> Nodes:
-        coordinates, seed = Coordinates(parameters(model)), packed(key)
-        prior = Place.of_prior(coordinates)
-        nodes = self._fresh(model, coordinates, prior, seed)
-        mass = _log_mass(Frame(coordinates, nodes.place), nodes.values)
+        chart, seed = Chart(parameters(model)), packed(key)
+        prior = Place.of_prior(chart)
+        nodes = self._fresh(model, chart, prior, seed)
+        mass = _log_mass(Frame(chart, nodes.place), nodes.values)
         return Nodes(nodes, nodes, mass, jnp.asarray(0), jnp.asarray(-1), jnp.asarray(True), jnp.zeros(()), prior, seed)
 
     def step(
@@ -99,9 +99,9 @@ class TensorNodes(eqx.Module):
         u: Array | None,
         past: Past | None,
     ) -> tuple[Nodes, Info]:
-        coordinates = Coordinates(parameters(model))
-        taken, relocated = self._sharply(key, model, coordinates, state, y, u)
-        frame, values = Frame(coordinates, taken.nodes.place), taken.nodes.values
+        chart = Chart(parameters(model))
+        taken, relocated = self._sharply(key, model, chart, state, y, u)
+        frame, values = Frame(chart, taken.nodes.place), taken.nodes.values
         before = state.log_mass
         if self.discount < 1.0:
             before = _log_mass(frame, values - taken.increment)
@@ -115,8 +115,8 @@ class TensorNodes(eqx.Module):
         after = Nodes(old, state.young, mass, state.t + 1, run, whole, swing, state.prior, state.seed)
         edge = jnp.asarray(False)
         if self._moves:
-            after = self._raise_young(key, model, coordinates, after, y, u, past)
-            after, edge = self._follow(model, coordinates, after)
+            after = self._raise_young(key, model, chart, after, y, u, past)
+            after, edge = self._follow(model, chart, after)
         seen = taken.seen
         info = Info(
             mass + top - before,
@@ -132,31 +132,29 @@ class TensorNodes(eqx.Module):
 
     def posterior(self, model: StateSpaceModel, state: Nodes) -> MarginalPosterior:
         params = parameters(model)
-        return MarginalPosterior(params, Frame(Coordinates(params), state.old.place), state.old.values, state.old.bank)
+        return MarginalPosterior(params, Frame(Chart(params), state.old.place), state.old.values, state.old.bank)
 
     @property
     def _moves(self) -> bool:
         """With a discount the posterior may widen again, and the nodes stay where the prior put them."""
         return self.discount >= 1.0
 
-    def _fresh(
-        self, model: StateSpaceModel, coordinates: Coordinates, place: Place, seed: UInt32[Array, "3"]
-    ) -> NodeSet:
+    def _fresh(self, model: StateSpaceModel, chart: Chart, place: Place, seed: UInt32[Array, "3"]) -> NodeSet:
         """Filters that have seen nothing yet."""
-        thetas = Frame(coordinates, place).theta(_cube(self.counts))
+        thetas = Frame(chart, place).theta(_cube(self.counts))
         return NodeSet(place, jnp.zeros(self.counts), self.filters.start(unpacked(seed), model, thetas))
 
     def _take_in(
         self,
         key: PRNGKeyArray,
         model: StateSpaceModel,
-        coordinates: Coordinates,
+        chart: Chart,
         nodes: NodeSet,
         y: Float[Array, "*y"],
         u: Array | None,
     ) -> tuple[NodeSet, Seen, Float[Array, "..."]]:
         """Every filter takes in an observation; the third is what it adds to the polynomial's values."""
-        thetas = Frame(coordinates, nodes.place).theta(_cube(self.counts))
+        thetas = Frame(chart, nodes.place).theta(_cube(self.counts))
         bank, seen = self.filters.step(key, model, thetas, nodes.bank, y, u)
         increment = jnp.where(jnp.all(seen.collapsed), 0.0, seen.log_likelihood).reshape(self.counts)
         return NodeSet(nodes.place, self.discount * nodes.values + increment, bank), seen, increment
@@ -165,7 +163,7 @@ class TensorNodes(eqx.Module):
         self,
         key: PRNGKeyArray,
         model: StateSpaceModel,
-        coordinates: Coordinates,
+        chart: Chart,
         state: Nodes,
         y: Float[Array, "*y"],
         u: Array | None,
@@ -174,8 +172,8 @@ class TensorNodes(eqx.Module):
         nodes = state.old
 
         def attempt(start: NodeSet) -> Taken:
-            after, seen, increment = self._take_in(key, model, coordinates, start, y, u)
-            frame = Frame(coordinates, after.place)
+            after, seen, increment = self._take_in(key, model, chart, start, y, u)
+            frame = Frame(chart, after.place)
             rough = roughness(frame, after.values, increment, _SMOOTH)
             profiles = nodal_profiles(frame, after.values)
             sharper, worth, _ = wanted(after.place, profiles, cells_a_node(self.counts), nodes.place)
@@ -203,7 +201,7 @@ class TensorNodes(eqx.Module):
         self,
         key: PRNGKeyArray,
         model: StateSpaceModel,
-        coordinates: Coordinates,
+        chart: Chart,
         state: Nodes,
         y: Float[Array, "*y"],
         u: Array | None,
@@ -212,13 +210,13 @@ class TensorNodes(eqx.Module):
         """The filters to come take in this observation, or under replay the next of the old ones."""
 
         def beside() -> tuple[NodeSet, Array]:
-            return self._take_in(key, model, coordinates, state.young, y, u)[0], state.run + 1
+            return self._take_in(key, model, chart, state.young, y, u)[0], state.run + 1
 
         def again() -> tuple[NodeSet, Array]:
             assert past is not None
 
             def one(key: PRNGKeyArray, young: NodeSet, y: Array, u: Array | None) -> NodeSet:
-                nodes, _, _ = self._take_in(key, model, coordinates, young, y, u)
+                nodes, _, _ = self._take_in(key, model, chart, young, y, u)
                 return NodeSet(nodes.place, _floored(nodes.values), nodes.bank)
 
             return replay(state.young, state.run, state.t, self.catch_up, state.seed, past, one)
@@ -227,11 +225,11 @@ class TensorNodes(eqx.Module):
         young, run = jax.lax.cond(none, lambda: (state.young, state.run), again if self.catch_up else beside)
         return eqx.tree_at(lambda s: (s.young, s.run), state, (young, run))
 
-    def _follow(self, model: StateSpaceModel, coordinates: Coordinates, state: Nodes) -> tuple[Nodes, Bool[Array, ""]]:
+    def _follow(self, model: StateSpaceModel, chart: Chart, state: Nodes) -> tuple[Nodes, Bool[Array, ""]]:
         """Begin filters at better nodes, or hand over to those that are ready; and whether an edge is in the way."""
         old, young, prior, replays = state.old, state.young, state.prior, self.catch_up > 0
         # Replay may go wherever the prior does; a polynomial must not be carried to where it never was.
-        widest, frame = prior if replays else old.place, Frame(coordinates, old.place)
+        widest, frame = prior if replays else old.place, Frame(chart, old.place)
         # A polynomial that rings must not choose; the values at the nodes are right whatever lies between them.
         smooth = wanted(old.place, posterior_profiles(frame, old.values), 1, widest, prior)
         coarse = wanted(old.place, nodal_profiles(frame, old.values), cells_a_node(self.counts), widest, prior, 0.9)
@@ -239,13 +237,13 @@ class TensorNodes(eqx.Module):
         due = worth | edge | ~state.whole if replays else worth
 
         def begin() -> Nodes:
-            new = self._fresh(model, coordinates, place, state.seed) if replays else _moved(old, place, state.swing)
+            new = self._fresh(model, chart, place, state.seed) if replays else _moved(old, place, state.swing)
             return eqx.tree_at(lambda s: (s.young, s.run), state, (new, jnp.zeros_like(state.run)))
 
         def finish() -> Nodes:
             values = young.values if replays else _moved(old, young.place, state.swing).values
             new = NodeSet(young.place, _floored(values), young.bank)
-            frame = Frame(coordinates, new.place)
+            frame = Frame(chart, new.place)
             mass, swing = _log_mass(frame, new.values), ringing(frame, new.values)
             run, whole = jnp.full_like(state.run, -1), jnp.asarray(replays)
             return Nodes(new, new, mass, state.t, run, whole, swing, prior, state.seed)

@@ -27,7 +27,7 @@ def fine_grid(p: int) -> Float[Array, "points p"]:
 
 
 def log_density_in_z(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "..."]:
-    """prior x exp(polynomial) in coordinates z, on the fine grid; not normalised.
+    """prior x exp(polynomial) in chart z, on the fine grid; not normalised.
 
     Where its highest degrees are noise it is smoothed by least squares. Where it rings, straight lines between the nodes
     take its place: see `ringing`.
@@ -101,11 +101,11 @@ class MarginalPosterior(BoxPosterior):
     def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
         """On the cube a cubic through the fine grid; what its slope makes of it is the density of theta."""
         density = self.densities()[index]
-        coordinates, place = self.frame.coordinates, self.frame.place
-        middle = coordinates.theta(place.point(jnp.zeros(self.values.ndim)))
+        chart, place = self.frame.chart, self.frame.place
+        middle = chart.theta(place.point(jnp.zeros(self.values.ndim)))
 
         def one(value: Float[Array, ""]) -> Float[Array, ""]:
-            z = coordinates.point(middle.at[index].set(value))
+            z = chart.point(middle.at[index].set(value))
             z = jnp.where(jnp.isnan(z), -jnp.inf, z)
             inside = (z[index] >= place.low[index]) & (z[index] <= place.high[index])
             cube = place.cube(jnp.clip(z, place.low, place.high))
@@ -144,7 +144,7 @@ class MarginalPosterior(BoxPosterior):
         """The state is a particle of a filter next to theta, of the nearer ones more often."""
         k_theta, k_node, k_x = jax.random.split(key, 3)
         theta = self.draws(k_theta, count)
-        cube = self.frame.place.cube(jax.vmap(self.frame.coordinates.point)(theta))
+        cube = self.frame.place.cube(jax.vmap(self.frame.chart.point)(theta))
         return theta, self.bank.drawn(k_x, nodal.drawn_near(k_node, self.values.shape, cube))
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:

@@ -61,7 +61,7 @@ def boxed(
     lost is forgotten with the next observations.
     """
     gibbs, low, high, middle = estimate.gibbs, estimate.low, estimate.high, estimate.tops[kept]
-    first_low, first_high = first_box(gibbs.coordinates(model), gibbs.approximation)
+    first_low, first_high = first_box(gibbs.chart(model), gibbs.approximation)
     half = 0.5 * (high - low)
     due = estimate.t >= estimate.look
     points = jnp.concatenate([estimate.tops, estimate.z[None]])

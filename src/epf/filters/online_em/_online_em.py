@@ -35,12 +35,12 @@ from epf.filters.online_em._missing_information import corrected
 from epf.model._check import is_number, is_whole, plain
 from epf.model._laws import log_prob_observed
 from epf.model._model import StateSpaceModel, initial_law, parameters
-from epf.numerics._keys import lanes, root_key
+from epf.numerics._keys import particle_keys, root_key
 from epf.numerics._sums import Plain
 from epf.polynomial import _basis as basis
 from epf.polynomial import _collocation as collocation
 from epf.polynomial import _maximum as maximum
-from epf.posterior._chart import Coordinates
+from epf.posterior._chart import Chart
 from epf.posterior._posterior import PointPosterior
 from epf.posterior.samplers._automatic import default_sampler
 from epf.smc._backward import backward_draws
@@ -112,10 +112,10 @@ class OnlineEM(ParticleFilter):
 
     def _start(self, model: StateSpaceModel) -> Float[Array, " p"]:
         """The first estimate."""
-        coordinates = Coordinates(parameters(model))
-        params = coordinates.parameters
-        prior = jax.vmap(lambda key: coordinates.point(params.sample(key)))(lanes(root_key(0), _PRIOR_DRAWS))
-        middle = coordinates.theta(jnp.median(prior, axis=0))
+        chart = Chart(parameters(model))
+        params = chart.parameters
+        prior = jax.vmap(lambda key: chart.point(params.sample(key)))(particle_keys(root_key(0), _PRIOR_DRAWS))
+        middle = chart.theta(jnp.median(prior, axis=0))
         return params.vector({**params.as_dict(middle), **dict(self.start or ())})
 
     def first_theta(self, key: PRNGKeyArray, model: StateSpaceModel) -> Float[Array, "p particles"]:
@@ -125,12 +125,12 @@ class OnlineEM(ParticleFilter):
         self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
     ) -> tuple[Statistic, Estimate]:
         gibbs = self.gibbs(model, u)
-        coordinates = gibbs.coordinates(model)
-        low, high = first_box(coordinates, gibbs.approximation)
-        z = jnp.clip(coordinates.point(self._start(model)), low, high)
+        chart = gibbs.chart(model)
+        low, high = first_box(chart, gibbs.approximation)
+        z = jnp.clip(chart.point(self._start(model)), low, high)
 
         def log_density(z: Float[Array, " p"], x: Array) -> Float[Array, ""]:
-            return log_prob_observed(initial_law(model, parameters(model).named(coordinates.theta(z))), x)
+            return log_prob_observed(initial_law(model, parameters(model).named(chart.theta(z))), x)
 
         first = over_particles(lambda x: gibbs.init(model, x).coefficients.value)(x_0)
         score = over_particles(lambda x: _finite(jax.grad(log_density)(z, x)))(x_0)
@@ -153,7 +153,7 @@ class OnlineEM(ParticleFilter):
         log_weights: Float[Array, " particles"],
         resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
-        return _spread(common.gibbs.coordinates(model).theta(common.z), theta.shape[1])
+        return _spread(common.gibbs.chart(model).theta(common.z), theta.shape[1])
 
     def absorb(
         self,
@@ -223,7 +223,7 @@ class OnlineEM(ParticleFilter):
 
         prior = jnp.zeros_like(Q[ALL])
         if self.prior:  # as one more term of a sum of t + 1
-            prior = collocation.expand(common.gibbs.coordinates(model).log_prior, box).at[0].set(0.0) / (t + 1.0)
+            prior = collocation.expand(common.gibbs.chart(model).log_prior, box).at[0].set(0.0) / (t + 1.0)
         begun = t >= self.burn_in
         tops = jnp.stack([_top(box, Q[k] + prior, common.tops[k]) for k in (RECENT, ALL)])
         tops = jnp.where(begun, tops, common.tops)
@@ -257,7 +257,7 @@ class OnlineEM(ParticleFilter):
         return RECENT if self.averaging is None else ALL
 
     def posterior(self, model: StateSpaceModel, state: Cloud) -> PointPosterior:
-        theta = state.common.gibbs.coordinates(model).theta(state.common.z)
+        theta = state.common.gibbs.chart(model).theta(state.common.z)
         return PointPosterior(parameters(model), theta, state.x, state.weights)
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
