@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import constraints
 
+from epf.errors import ModelError
 from epf.model._laws import is_gaussian, support
 from epf.model._model import StateSpaceModel, initial_law, parameters, transition_law
 from epf.model._parameters import Values
@@ -53,6 +54,22 @@ def choose_proposal(
 
     jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
     return chosen[-1]
+
+
+def resolve_proposal(proposal: Proposal, model: StateSpaceModel, u: Float[Array, " inputs"] | None) -> Proposal:
+    """The proposal itself or, for `Automatic`, the one that fits the model.
+
+    A model that needs inputs may be bound before any are known (a stream that shows its prior): `Automatic` then stays,
+    and chooses when it is first traced.
+    """
+    if not isinstance(proposal, Automatic):
+        return proposal
+    try:
+        return choose_proposal(model, u, proposal.even)
+    except ModelError:
+        if u is not None:
+            raise
+        return proposal
 
 
 def _choose(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, even: bool) -> Proposal:
