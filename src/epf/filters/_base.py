@@ -1,7 +1,7 @@
 """The contract of every online algorithm: `init`, `step`, `posterior`, with State kept apart from Info."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,6 +11,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.model._model import StateSpaceModel
 from epf.numerics._keys import step_key
 from epf.posterior._posterior import Posterior
+
+
+class Caveat(NamedTuple):
+    """What a reader of a result should know about it: `level` 0 is a note, 1 doubtful, 2 do not trust."""
+
+    level: int
+    sentence: str
 
 
 class Info(eqx.Module):
@@ -79,6 +86,15 @@ class Filter(eqx.Module):
     def residuals_add_up(self) -> bool:
         """Whether each step's residual stays in the answer; otherwise each is that of the whole answer of its time."""
         return True
+
+    @property
+    def weighted_particles(self) -> int | None:
+        """Number of particles that the effective sample size counts; None for a filter without particles."""
+        return getattr(self, "particles", None)
+
+    def caveats(self, state: Any) -> tuple[Caveat, ...]:
+        """What the verdict says about this method whatever the data, given its last state."""
+        return ()
 
     @abstractmethod
     def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Any:

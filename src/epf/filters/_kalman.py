@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
 from epf.errors import SettingError, UnsupportedModelError
-from epf.filters._base import Filter, Info, Past
+from epf.filters._base import Caveat, Filter, Info, Past
 from epf.model._laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters, Values
@@ -144,6 +144,10 @@ class Kalman(Filter):
 
     def posterior(self, model: StateSpaceModel, state: Gaussian) -> "GaussianPosterior":
         return GaussianPosterior(parameters(model), state, _Split.of(model).shape)
+
+    def caveats(self, state: Gaussian) -> tuple[Caveat, ...]:
+        sentence = "Kalman linearised the model, and the error of that is not measured: compare with epf.EPF."
+        return () if self.exact else (Caveat(1, sentence),)
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
         return {"method": "Kalman", "form": "exact" if self.exact else "extended" if self.extended else "unscented"}

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.errors import SettingError, UnsupportedModelError
+from epf.filters._base import Caveat
 from epf.filters._particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
 from epf.model._check import is_number
 from epf.model._model import StateSpaceModel, parameters
@@ -90,3 +91,6 @@ class LiuWest(ParticleFilter):
 
     def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
         return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)
+
+    def caveats(self, state: Cloud) -> tuple[Caveat, ...]:
+        return (Caveat(1, "LiuWest adds artificial noise, which biases the parameters' spread: compare with epf.EPF."),)

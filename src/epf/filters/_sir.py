@@ -8,8 +8,10 @@ here to show that. With none (`epf.fix`), it is the ordinary particle filter.
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from epf.filters._base import Caveat
 from epf.filters._particle import Chosen, Cloud, ParticleFilter, Piece
 from epf.model._model import StateSpaceModel, parameters
 from epf.posterior._posterior import ParticlePosterior
@@ -48,3 +50,11 @@ class SIR(ParticleFilter):
 
     def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
         return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)
+
+    def caveats(self, state: Cloud) -> tuple[Caveat, ...]:
+        size, total = state.theta.shape
+        left = np.unique(np.asarray(state.theta), axis=1).shape[1] if size else total
+        if left >= 0.5 * total:
+            return ()
+        sentence = f"SIR has {left} of {total} distinct parameter values left: use epf.EPF, which draws new ones."
+        return (Caveat(2 if left < 0.1 * total else 1, sentence),)

@@ -18,8 +18,7 @@ from epf.model._model import StateSpaceModel
 from epf.model._parameters import as_floats
 from epf.numerics._keys import root_key
 from epf.offline._base import Offline, Sequential
-from epf.results._approximation_error import MAX_ERROR, approximation_error
-from epf.results._record import Record
+from epf.results._record import MAX_ERROR, Record, approximation_error
 from epf.results._result import Answer, Result
 from epf.run._blocks import fill, roomy, run_block
 from epf.run._iterations import quarters

@@ -15,9 +15,8 @@ from epf.model._check import Shapes, check_inputs, check_model, check_observatio
 from epf.model._model import StateSpaceModel, check_is_model
 from epf.numerics._keys import root_key
 from epf.posterior._posterior import Posterior
-from epf.results._approximation_error import MAX_ERROR, approximation_error
 from epf.results._forecast import Forecast, forecast
-from epf.results._record import Record
+from epf.results._record import MAX_ERROR, Record, approximation_error
 from epf.run._blocks import run_block
 from epf.run._fit import LEVELS, check_levels, check_method, check_room, failure, warn_of, warn_of_edges, warn_of_error
 from epf.run._replay_buffer import ReplayBuffer

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import SettingError, UnsupportedModelError
+from epf.filters._base import Caveat
 from epf.filters._particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
 from epf.filters._polynomial_learner import describe_gibbs
 from epf.filters.online_em._estimate import ALL, RECENT, Estimate, boxed
@@ -259,6 +260,11 @@ class OnlineEM(ParticleFilter):
     def posterior(self, model: StateSpaceModel, state: Cloud) -> PointPosterior:
         theta = state.common.gibbs.chart(model).theta(state.common.z)
         return PointPosterior(parameters(model), theta, state.x, state.weights)
+
+    def caveats(self, state: Any) -> tuple[Caveat, ...]:
+        return (
+            Caveat(0, "OnlineEM gives a point estimate: its sd of 0 does not measure the parameters' uncertainty."),
+        )
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
         gibbs = self.gibbs(model, u)
