@@ -150,7 +150,7 @@ def settled_of(method: MarkovChains, facts: dict[str, Any]) -> MarkovChains:
 
 def method_facts_of(facts: dict[str, Any]) -> MethodFacts:
     """What the verdict needs to know of the method."""
-    saved = facts["method"]
+    saved = facts.get("method", MethodFacts()._asdict())  # not in files of the first versions
     return MethodFacts(**{**saved, "caveats": tuple(Caveat(*caveat) for caveat in saved["caveats"])})
 
 
@@ -203,7 +203,7 @@ def _are_facts(facts: dict[str, Any]) -> bool:
 
 def _are_facts_of_result(facts: dict[str, Any]) -> bool:
     try:
-        method = facts["method"]
+        method = facts.get("method", MethodFacts()._asdict())
         particles = method["weighted_particles"]
         return (
             all(0.0 <= float.fromhex(level) <= 1.0 for level in facts["quantile_levels"])
