@@ -4,8 +4,8 @@ Everything that can be known before the first step is said here, in one sentence
 a run (a NaN, weights that are all zero) is flagged by the filter and raised by `fit` and `Stream`.
 """
 
-from numbers import Integral, Real
-from typing import Any, TypeGuard
+from numbers import Real
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,6 +18,9 @@ from epf.errors import DataError, ModelError, SettingError, kind, reason
 from epf.model._laws import draw, support, weighs_single_components
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters
+from epf.model._settings import is_number as is_number
+from epf.model._settings import is_whole
+from epf.model._settings import plain as plain
 from epf.numerics._keys import particle_keys, root_key
 
 # A NaN shows in the run, where a rare one is survived; the square of a negative scale does not, so it is looked for longer.
@@ -124,21 +127,6 @@ def check_seed(seed: object) -> int:
     if not is_whole(seed) or not -(2**63) <= seed < 2**63:
         raise SettingError(f"seed = {seed!r}: it must be a whole number of at most 63 bits.")
     return int(seed)
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether a setting is a number: neither text nor a truth value nor an array."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def is_whole(value: object) -> TypeGuard[int]:
-    """Whether a setting is a whole number."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def plain(value: Any) -> Any:
-    """A numpy number as Python's, so that a setting is known when the filter is compiled."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _numbers(values: Any, name: str, first: int) -> np.ndarray:

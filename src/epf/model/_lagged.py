@@ -12,25 +12,20 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
-from epf.errors import SettingError
-from epf.model._check import is_whole, plain
 from epf.model._laws import gaussian_moments, is_gaussian, is_independent
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters
 from epf.model._parameters import Values
+from epf.model._settings import Settings, count
 
 
-class Lagged(StateSpaceModel):
+class Lagged(StateSpaceModel, Settings):
     """`model` with its last `lag` states kept in the state: (lag + 1) x (numbers of a state), flat, newest first.
 
     States before x_0 do not exist; in their place are draws of x_0's law, of which nothing is ever made.
     """
 
     model: StateSpaceModel
-    lag: int = eqx.field(static=True, converter=plain)
-
-    def __check_init__(self) -> None:
-        if not is_whole(self.lag) or self.lag < 1:
-            raise SettingError(f"Lagged(lag={self.lag!r}): how many states back, a whole number, 1 or more.")
+    lag: int = count(static=True)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from numpyro.distributions import constraints
 from epf.model._laws import is_gaussian, support
 from epf.model._model import StateSpaceModel, initial_law, parameters, transition_law
 from epf.model._parameters import Values
+from epf.model._settings import flag
 from epf.smc.proposals._base import Bootstrap, Proposal, Proposed
 from epf.smc.proposals._defensive import Defensive
 from epf.smc.proposals._linearised import Linearised
@@ -21,7 +22,7 @@ class Automatic(Proposal):
     the random numbers alone, and not on the parameters.
     """
 
-    even: bool = False
+    even: bool = flag(False)
 
     def propose(
         self,

@@ -4,20 +4,20 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
-from epf.errors import EPFError, ModelError, SettingError, reason
+from epf.errors import EPFError, ModelError, reason
 from epf.model._laws import check_law, draw, log_prob, log_prob_observed, observed
 from epf.model._model import StateSpaceModel, advance, observation_law, transition_law
 from epf.model._parameters import Values
+from epf.model._settings import REQUIRED, Rule, Settings, setting
 
 Proposed = tuple[Float[Array, "*new"], Float[Array, ""]]
 
 
-class Proposal(eqx.Module):
+class Proposal(Settings):
     """Draws the new part of one particle's state."""
 
     @abstractmethod
@@ -74,11 +74,10 @@ class Guided(Proposal):
     Where an observation is missing altogether, the transition is used, so the law never sees a row of NaN only.
     """
 
-    law: Callable[[Any, Any, Any, Any], Distribution]
-
-    def __check_init__(self) -> None:
-        if not callable(self.law) or isinstance(self.law, Distribution):
-            raise SettingError(f"Guided(law={self.law!r}): it must be a function law(p, x_prev, y, u) of yours.")
+    law: Callable[[Any, Any, Any, Any], Distribution] = setting(
+        REQUIRED,
+        Rule(lambda law: callable(law) and not isinstance(law, Distribution), "a function law(p, x_prev, y, u)"),
+    )
 
     def propose(
         self,
