@@ -27,7 +27,7 @@ def simulate(
     (steps, *observation); `x[0]` is x_1, and `y[0]` observes it.
     """
     steps = require_count("simulate", "steps", steps)
-    us = check_inputs(inputs, steps)
+    us = check_inputs(model, inputs, steps)
     check_model(model, None if us is None else us[0])
     theta = parameters(model).vector(values)
     p = parameters(model).named(theta)
