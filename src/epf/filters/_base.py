@@ -126,6 +126,11 @@ class Filter(eqx.Module):
         """Whether each step's residual stays in the answer; otherwise each describes the whole answer at its time."""
         return True
 
+    @property
+    def weighted_particles(self) -> int | None:
+        """Number of particles that the effective sample size counts; None for a filter without particles."""
+        return getattr(self, "particles", None)
+
     @abstractmethod
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> BoundFilter:
         """The algorithm for this model; raises UnsupportedModelError for a model that this method cannot learn.

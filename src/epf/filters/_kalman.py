@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
 from epf.errors import SettingError, UnsupportedModelError
-from epf.filters._base import BoundFilter, Filter, Info
+from epf.filters._base import BoundFilter, Caveat, Filter, Info
 from epf.model._laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters, Values
@@ -75,6 +75,10 @@ class Kalman(Filter):
                 "make it known."
             )
         return BoundKalman(self, model, params, _Split.of(model, params))
+
+    def caveats(self, state: Gaussian) -> tuple[Caveat, ...]:
+        sentence = "Kalman linearised the model, and the error of that is not measured: compare with epf.EPF."
+        return () if self.exact else (Caveat(1, sentence),)
 
 
 class BoundKalman(BoundFilter):

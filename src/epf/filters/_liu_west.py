@@ -17,7 +17,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.errors import SettingError, UnsupportedModelError
-from epf.filters._particle import BoundParticleFilter, ParticleFilter, over_particles
+from epf.filters._base import Caveat
+from epf.filters._particle import BoundParticleFilter, Cloud, ParticleFilter, over_particles
 from epf.model._check import is_number
 from epf.model._model import StateSpaceModel, parameters
 from epf.numerics._linear_algebra import semidefinite_root
@@ -46,6 +47,9 @@ class LiuWest(ParticleFilter):
                 "epf.SIR, or epf.fix to make it known."
             )
         return BoundLiuWest(*self.parts(model, u))
+
+    def caveats(self, state: Cloud) -> tuple[Caveat, ...]:
+        return (Caveat(1, "LiuWest adds artificial noise, which biases the parameters' spread: compare with epf.EPF."),)
 
 
 class BoundLiuWest(BoundParticleFilter):

@@ -175,7 +175,7 @@ def likelihood_noise(
     is a small part of the first.
     """
     method = MarginalEPF() if method is None else method
-    us = check_inputs(inputs, len(y))
+    us = check_inputs(model, inputs, len(y))
     ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
     thetas = jnp.asarray(theta, float).reshape(-1, parameters(model).size)
     filters = Filters(method.particles, method.proposal, method.resampling)
@@ -205,7 +205,7 @@ def _look(
     path = jnp.asarray(as_floats(x))
     if path.shape[0] < 2:
         raise DataError("The path needs x_0 and at least one more state: give x with T + 1 rows.")
-    us = None if inputs is None else jnp.asarray(as_floats(inputs))
+    us = check_inputs(model, inputs, len(path) - 1)
     u = None if us is None else us[0]
     gibbs = method.gibbs(model, u)
     if not isinstance(gibbs, LogPolynomial):
@@ -227,8 +227,8 @@ def _look(
         observed = jnp.full((len(path) - 1, *_observation_shape(model, p, path[0], u)), jnp.nan)
     else:
         observed = jnp.asarray(as_floats(y))
-    if len(observed) != len(path) - 1 or (us is not None and len(us) != len(path) - 1):
-        raise DataError("y and inputs need one row less than the path, which begins with x_0.")
+    if len(observed) != len(path) - 1:
+        raise DataError("y needs one row less than the path, which begins with x_0.")
     return gibbs, Piece(path[:-1], new, path[1:], observed, us), path[0]
 
 

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import SettingError, UnsupportedModelError
+from epf.filters._base import Caveat
 from epf.filters._learner import describe_gibbs
 from epf.filters._particle import BoundParticleFilter, Chosen, Cloud, ParticleFilter, Piece, over_particles
 from epf.filters.online_em._estimate import ALL, RECENT, Estimate, boxed
@@ -107,6 +108,11 @@ class OnlineEM(ParticleFilter):
         approximation = Chebyshev(self.approximation.order, self.approximation.box, self.approximation.of, "shared")
         gibbs = LogPolynomial.of(model, approximation, default_sampler(params.size), 1.0, u)
         return BoundOnlineEM(*bound, gibbs, _first_estimate(gibbs.chart, self.start), u)
+
+    def caveats(self, state: Any) -> tuple[Caveat, ...]:
+        return (
+            Caveat(0, "OnlineEM gives a point estimate: its sd of 0 does not measure the parameters' uncertainty."),
+        )
 
 
 class BoundOnlineEM(BoundParticleFilter):
