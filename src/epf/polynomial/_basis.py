@@ -70,6 +70,10 @@ class Basis(eqx.Module):
         """The coefficients, in `product()`, of the product of two polynomials; no term is dropped."""
 
     @abstractmethod
+    def of_one(self, i: int, indices: Indices) -> "Basis":
+        """The basis of parameter i alone, with the given powers."""
+
+    @abstractmethod
     def move_here(self, coefficients: Float[Array, " terms *values"], old: "Basis") -> Float[Array, " more *values"]:
         """The coefficients in this basis of a polynomial that is given in another; see `move`."""
 
@@ -164,6 +168,9 @@ class Monomial(Basis):
     def recurrence(self) -> tuple[float, float]:
         return 1.0, 0.0
 
+    def of_one(self, i: int, indices: Indices) -> "Monomial":
+        return Monomial(indices, self.centre[i : i + 1])
+
     def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "..."]) -> Float[Array, "..."]:
         """Horner's rule."""
         total = series[-1]
@@ -229,6 +236,9 @@ class Chebyshev(Basis):
     @property
     def recurrence(self) -> tuple[float, float]:
         return 2.0, 1.0
+
+    def of_one(self, i: int, indices: Indices) -> "Chebyshev":
+        return Chebyshev(indices, self.low[i : i + 1], self.high[i : i + 1])
 
     def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "..."]) -> Float[Array, "..."]:
         """Clenshaw's recurrence (1955): b_j = c_j + 2 u b_{j+1} - b_{j+2}, and the sum is c_0 + u b_1 - b_2."""

@@ -1,21 +1,12 @@
-"""Each parameter by itself, from a particle's log-density on its box: densities on a grid, integrated with high order.
-
-One parameter: its density. Two: the joint density on a grid of both, summed over the other. Three and more: the density
-given the particle's draw of the others, whose average over particles is the marginal all the same.
-"""
-
-from collections.abc import Callable
+"""Marginal densities of the parameters from a log-density on a grid of its box, integrated with high order."""
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from epf.posterior._chart import Chart
 from epf.posterior._quadrature import cumulative, grid, weights
 from epf.statistics._base import Marginals
-
-POINTS = 41
 
 
 class PolynomialMarginals(Marginals):
@@ -29,6 +20,22 @@ class PolynomialMarginals(Marginals):
     low: Float[Array, " p"]
     high: Float[Array, " p"]
     chart: Chart
+
+    @classmethod
+    def on_grids(
+        cls, chart: Chart, density: Float[Array, "p points"], low: Float[Array, " p"], high: Float[Array, " p"]
+    ) -> "PolynomialMarginals":
+        """The marginals of one particle from their densities on the cube."""
+        points = density.shape[1]
+        origin, scale = 0.5 * (low + high), 0.5 * (high - low)
+        weight = jnp.asarray(weights(points), density.dtype)
+        cube = jnp.broadcast_to(jnp.asarray(grid(points), density.dtype)[:, None], (points, low.shape[0]))
+        theta = jax.vmap(lambda u: chart.theta(origin + scale * u))(cube).T
+        centre = chart.theta(origin)[:, None]  # differences from it keep their digits
+        mean = jnp.sum(density * weight * (theta - centre), axis=1)
+        variance = jnp.sum(density * weight * (theta - centre - mean[:, None]) ** 2, axis=1)
+        below = jnp.matmul(density, jnp.asarray(cumulative(points), density.dtype).T, precision="highest")
+        return cls(centre[:, 0] + mean, variance, density, below, low, high, chart)
 
     def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
         at = self._cube(points)
@@ -73,41 +80,24 @@ def hermite(t: Array, f0: Array, slope0: Array, f1: Array, slope1: Array) -> Arr
     return f0 + t * (slope0 + t * (3.0 * rise - 2.0 * slope0 - slope1 + t * (slope0 + slope1 - 2.0 * rise)))
 
 
-def normalised(log_densities: Float[Array, "p points"]) -> Float[Array, "p points"]:
-    """Densities on the grid of the cube, each with integral 1."""
-    rows = _exp(log_densities)
-    return rows / (rows @ jnp.asarray(weights(POINTS), rows.dtype))[:, None]
+def normalised(log_densities: Float[Array, "p points *particles"]) -> Float[Array, "p points *particles"]:
+    """Densities on a uniform grid of [-1, 1], each with integral 1."""
+    rows = _relative(log_densities, (1,))
+    return rows / jnp.tensordot(rows, jnp.asarray(weights(rows.shape[1]), rows.dtype), axes=(1, 0))[:, None]
 
 
-def joint_marginals(
-    log_density: Callable[[Float[Array, "points p"]], Float[Array, " points"]], p: int
-) -> Float[Array, "p points"]:
-    """The marginal densities of one or two parameters on the cube, each with integral 1."""
-    line, weight = grid(POINTS), jnp.asarray(weights(POINTS), float)
-    axes = np.meshgrid(*([line] * p), indexing="ij")
-    values = log_density(jnp.asarray(np.stack([axis.ravel() for axis in axes], axis=1), float))
-    joint = _exp(values).reshape((POINTS,) * p)
-    rows = joint[None] if p == 1 else jnp.stack([joint @ weight, weight @ joint])
-    return rows / (rows @ weight)[:, None]
+def joint_marginals(values: Float[Array, "*points particles"]) -> Float[Array, "p points particles"]:
+    """The marginal densities of one or two parameters from joint log-densities on the grid, each with integral 1."""
+    p = values.ndim - 1
+    joint, weight = _relative(values, tuple(range(p))), jnp.asarray(weights(values.shape[0]), values.dtype)
+    over_first = jnp.tensordot(weight, joint, axes=1)
+    mass = over_first if p == 1 else jnp.tensordot(weight, over_first, axes=1)
+    rows = joint[None] if p == 1 else jnp.stack([jnp.tensordot(weight, joint, axes=(0, 1)), over_first])
+    return rows / mass
 
 
-def _exp(values: Float[Array, "..."]) -> Float[Array, "..."]:
+def _relative(values: Float[Array, "..."], axes: tuple[int, ...]) -> Float[Array, "..."]:
+    """Densities relative to their largest value along the axes; zero where the log-density is not a number."""
     values = jnp.where(jnp.isnan(values), -jnp.inf, values)
-    top = jnp.max(values, axis=-1, keepdims=True)
+    top = jnp.max(values, axis=axes, keepdims=True)
     return jnp.exp(values - jnp.where(jnp.isfinite(top), top, 0.0))
-
-
-def marginals_on_grids(
-    chart: Chart, density: Float[Array, "p points"], low: Float[Array, " p"], high: Float[Array, " p"]
-) -> PolynomialMarginals:
-    """The marginals of one particle from their densities on the cube."""
-    origin, scale = 0.5 * (low + high), 0.5 * (high - low)
-    weight = jnp.asarray(weights(POINTS), density.dtype)
-    theta = jax.vmap(lambda u: chart.theta(origin + scale * u))(
-        jnp.broadcast_to(jnp.asarray(grid(POINTS), density.dtype)[:, None], (POINTS, low.shape[0]))
-    ).T
-    centre = chart.theta(origin)[:, None]  # differences from it keep their digits
-    mean = jnp.sum(density * weight * (theta - centre), axis=1)
-    variance = jnp.sum(density * weight * (theta - centre - mean[:, None]) ** 2, axis=1)
-    below = jnp.matmul(density, jnp.asarray(cumulative(POINTS), density.dtype).T, precision="highest")
-    return PolynomialMarginals(centre[:, 0] + mean, variance, density, below, low, high, chart)
