@@ -9,8 +9,7 @@ from scipy import stats
 
 from epf.errors import SettingError
 from epf.numerics._keys import particle_keys, root_key
-from epf.posterior.samplers._automatic import default_sampler
-from epf.posterior.samplers._composite import Composite
+from epf.posterior.samplers._automatic import Composite, default_sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF
 from epf.posterior.samplers._laplace import Laplace
 from epf.posterior.samplers._metropolis import Metropolis

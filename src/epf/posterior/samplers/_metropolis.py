@@ -14,7 +14,7 @@ from epf.errors import SettingError
 from epf.model._check import is_number, is_whole, plain
 from epf.numerics._linear_algebra import solve_upper
 from epf.posterior.samplers._base import LogDensity, Sampler, in_cube, value_at
-from epf.posterior.samplers._gaussian_fit import GaussianFit, fit_gaussian
+from epf.posterior.samplers._laplace import GaussianFit, fit_gaussian
 
 
 class Metropolis(Sampler):
