@@ -26,8 +26,7 @@ from jaxtyping import Array, Float
 from numpy.polynomial.chebyshev import chebvander
 
 from epf.errors import SettingError
-from epf.polynomial._indices import Indices
-from epf.polynomial._nodes import along, coefficients_from_values, gauss, values_from_coefficients
+from epf.polynomial._indices import Indices, along, coefficients_from_values, gauss, grid, values_from_coefficients
 
 _WRITTEN_OUT = 8  # the order up to which a recurrence is no loop: longer ones take seconds to compile
 
@@ -236,6 +235,10 @@ class Chebyshev(Basis):
     @property
     def recurrence(self) -> tuple[float, float]:
         return 2.0, 1.0
+
+    def nodes(self) -> Float[Array, "nodes parameters"]:
+        """The grid of Gauss nodes in the box, one more than the order along each parameter."""
+        return self.origin + self.scale * grid(self.indices.orders).astype(self.low.dtype)
 
     def of_one(self, i: int, indices: Indices) -> "Chebyshev":
         return Chebyshev(indices, self.low[i : i + 1], self.high[i : i + 1])

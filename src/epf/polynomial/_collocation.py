@@ -15,16 +15,10 @@ from jaxtyping import Array, Float
 
 from epf.errors import SettingError
 from epf.polynomial._basis import Chebyshev, from_values
-from epf.polynomial._nodes import grid
-
-
-def nodes(basis: Chebyshev) -> Float[Array, "nodes parameters"]:
-    """The grid of Gauss nodes in the basis's box."""
-    return basis.origin + basis.scale * grid(basis.indices.orders).astype(basis.low.dtype)
 
 
 def transform(basis: Chebyshev, values: Float[Array, " nodes *values"]) -> Float[Array, " terms *values"]:
-    """Coefficients from the values at `nodes(basis)`: a discrete cosine transform along each parameter.
+    """Coefficients from the values at `basis.nodes()`: a discrete cosine transform along each parameter.
 
     Powers outside the basis's set are left out, which makes it the least-squares polynomial at the nodes. A NaN goes
     into every coefficient; where the values are not traced it is an error that says where it is.
@@ -38,18 +32,20 @@ def expand(
     function: Callable[[Float[Array, " parameters"]], Float[Array, " *values"]], basis: Chebyshev
 ) -> Float[Array, " terms *values"]:
     """The Chebyshev coefficients of a function of theta on the basis's box, by its values at the nodes."""
-    return transform(basis, jax.vmap(function)(nodes(basis)))
+    return transform(basis, jax.vmap(function)(basis.nodes()))
 
 
 def _check_values(basis: Chebyshev, values: Float[Array, " nodes *values"]) -> None:
     expected = int(np.prod([order + 1 for order in basis.indices.orders]))
     if values.shape[0] != expected:
-        raise SettingError(f"{values.shape[0]} values for {expected} nodes: evaluate at `nodes(basis)`, in that order.")
+        raise SettingError(
+            f"{values.shape[0]} values for {expected} nodes: evaluate at `basis.nodes()`, in that order."
+        )
     if isinstance(values, Tracer) or isinstance(basis.low, Tracer):
         return
     bad = np.isnan(np.asarray(values)).reshape(expected, -1).any(axis=1)
     if bad.any():
-        where = np.asarray(nodes(basis))[bad]
+        where = np.asarray(basis.nodes())[bad]
         raise SettingError(
             f"the function is NaN at {bad.sum()} of {expected} nodes, the first at theta = {where[0]}: choose a box "
             f"inside the function's domain (this one goes from {basis.low} to {basis.high})."

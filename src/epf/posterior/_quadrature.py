@@ -127,6 +127,12 @@ def _inverse_cubic(
     return x
 
 
+def hermite(t: Array, f0: Array, slope0: Array, f1: Array, slope1: Array) -> Array:
+    """The cubic with these values and slopes at t = 0 and t = 1."""
+    rise = f1 - f0
+    return f0 + t * (slope0 + t * (3.0 * rise - 2.0 * slope0 - slope1 + t * (slope0 + slope1 - 2.0 * rise)))
+
+
 class Region(eqx.Module):
     """The cube [-1, 1]^p as a picture of some region of the parameters."""
 

@@ -24,10 +24,16 @@ from epf.model._laws import gaussian_moments, is_gaussian, log_prob, log_prob_ob
 from epf.model._model import StateSpaceModel, initial_law, observation_law, transition_law
 from epf.model._tracing import depends_on
 from epf.numerics._linear_algebra import cholesky, solve_lower
-from epf.polynomial import _collocation as collocation
 from epf.polynomial._basis import Basis, Chebyshev, Monomial, from_values
-from epf.polynomial._indices import LIMIT, Indices, total_degree
-from epf.polynomial._nodes import along, coefficients_from_values, grid, values_from_coefficients
+from epf.polynomial._indices import (
+    LIMIT,
+    Indices,
+    along,
+    coefficients_from_values,
+    grid,
+    total_degree,
+    values_from_coefficients,
+)
 from epf.polynomial._structure import structure
 from epf.polynomial.taylor import _expand as taylor
 from epf.posterior._chart import Chart
@@ -194,13 +200,13 @@ def _from_drift(self: Expansion, laws: Laws, place: Place) -> Float[Array, " ter
         coefficients = taylor.expand(white, basis)
     else:
         assert isinstance(basis, Chebyshev)
-        values = jax.vmap(white)(collocation.nodes(basis))
+        values = jax.vmap(white)(basis.nodes())
+        values = values.reshape(*sizes, *values.shape[1:])
         if self.of.size == prod(sizes):
-            values = values.reshape(*sizes, *values.shape[1:])
             for i, order in enumerate(self.of.orders):
                 values = along(_interpolation(order), values, i)
             return self._minus_half_the_square(values)
-        coefficients = collocation.transform(basis, values)  # powers that the set leaves out are left out
+        coefficients = self.of.sparse(from_values(values, len(sizes)))  # without the powers outside the set
     return -0.5 * jnp.sum(basis.multiply(coefficients, coefficients), axis=1)
 
 

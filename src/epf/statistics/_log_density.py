@@ -25,8 +25,7 @@ from epf.model._tracing import depends_on
 from epf.numerics._chunks import in_chunks
 from epf.numerics._sums import Compensated, Plain
 from epf.polynomial._basis import Basis, Chebyshev, Monomial, design_on_cube
-from epf.polynomial._indices import Indices
-from epf.polynomial._nodes import along
+from epf.polynomial._indices import Indices, along
 from epf.posterior._chart import Chart
 from epf.posterior.samplers._base import Sampler
 from epf.statistics import _approximation as settings

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.errors import SettingError
 from epf.posterior.samplers._base import LogDensity, Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF
-from epf.posterior.samplers._laplace import Laplace
+from epf.posterior.samplers._metropolis import Laplace
 from epf.posterior.samplers._slice import Slice
 
 
