@@ -73,8 +73,8 @@ def _steps(result: Any) -> list[Finding]:
         ("every particle had likelihood zero and the observation was set aside", info.collapsed,
          "look at these values, or give observation() heavier tails"),
         ("some particles were not finite numbers", info.invalid, "correct the model's laws, or narrow the prior"),
-        ("the posterior reached the edge of the region that is looked at", info.edge,
-         "use renoding='replay', which widens it"),
+        ("the posterior was cut off at an edge of the region that the nodes cover", info.edge,
+         "the data contradict the prior, so give it more weight there"),
     ):  # fmt: skip
         steps = np.flatnonzero(flags)
         if len(steps):

@@ -223,7 +223,7 @@ def warn_of_edges(record: Record, last: int) -> None:
     if len(edge):
         warnings.warn(
             f"At t = {first + int(edge[0])}{_others(len(edge))} the posterior reached the edge of the region that its nodes "
-            "cover, and what lies beyond is cut off: use epf.MarginalEPF(renoding='replay'), which widens it.",
+            "cover, and what lies beyond is cut off: the data contradict the prior, so give it more weight there.",
             EPFWarning,
             stacklevel=3,
         )
