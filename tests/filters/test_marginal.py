@@ -14,6 +14,7 @@ from epf.filters._base import Past
 from epf.filters.marginal._scattered_posterior import on_a_level
 from epf.filters.marginal._tensor_posterior import POINTS
 from epf.numerics._keys import root_key, step_key
+from epf.polynomial import _nodal as nodal
 from models import AR, grid_posterior, kalman
 from scoring import reference, rms, scores
 
@@ -63,7 +64,7 @@ def test_the_posterior_is_one_density_and_the_evidence_and_the_state_are_right()
         assert density[grid <= result.quantile(level)["a"]].sum() * step == pytest.approx(level, abs=0.005)
     draws = result.sample(4000)["a"]
     assert stats.kstest(draws, lambda at: np.interp(at, grid, np.cumsum(density) * step)).pvalue > 1e-3
-    assert "replay" in result.settings["re-noding"]
+    assert "replay" in result.settings["regrid"]
 
 
 class Folded(epf.StateSpaceModel):
@@ -83,12 +84,11 @@ class Folded(epf.StateSpaceModel):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("renoding", ["replay", "forgetting"])
-def test_both_modes_are_kept(renoding):
+def test_both_modes_are_kept():
     """The share of each is that of the prior, whatever the data say of |theta|."""
     model = Folded()
     _, y = epf.simulate(model, {"theta": 1.0}, steps=60, seed=3)
-    result = epf.fit(model, y, epf.MarginalEPF(50, 41, renoding), progress=False)
+    result = epf.fit(model, y, epf.MarginalEPF(50, 41), progress=False)
     grid = np.linspace(-3.0, 3.0, 4001)
     density = result.density("theta", grid)
     at = np.sqrt(np.sum(density * grid**2) / np.sum(density))
@@ -103,11 +103,29 @@ def broken_series():
     return model, np.concatenate(parts)
 
 
-@pytest.mark.slow
-def test_a_posterior_that_reaches_an_edge_is_flagged_when_nothing_is_kept():
-    model, y = broken_series()
-    with pytest.warns(EPFWarning, match="reached the edge.*renoding='replay'"):
-        epf.fit(model, y, epf.MarginalEPF(100, renoding="forgetting"), progress=False)
+class Level(epf.StateSpaceModel):
+    """A constant level seen with noise: the posterior follows from conjugacy."""
+
+    def prior(self):
+        return {"level": dist.Normal(0.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(0.0 * x, 0.1)
+
+    def observation(self, p, x, u):
+        return dist.Normal(p.level + x, 0.1)
+
+
+@pytest.mark.parametrize("regrid", [True, False])
+def test_a_posterior_cut_off_at_the_edge_of_the_prior_is_flagged(regrid):
+    """The data ask for a level of 8, and the prior is cut at 6 of its standard deviations."""
+    method = epf.MarginalEPF(10, 9, regrid=regrid)
+    with pytest.warns(EPFWarning, match="reached the edge.*prior"):
+        result = epf.fit(Level(), np.full(12, 8.0), method, progress=False)
+    assert result.record.info.edge[-1]
 
 
 @pytest.mark.slow
@@ -159,8 +177,7 @@ def test_a_discount_follows_a_parameter_that_moves():
         ({"particles": 0}, "2 or more"),
         ({"nodes": 3}, "5 or more"),
         ({"nodes": (9, "x")}, "5 or more"),
-        ({"renoding": "never"}, "'replay' or 'forgetting'"),
-        ({"overlap": 0}, "1 or more"),
+        ({"regrid": "never"}, "True"),
         ({"catch_up": 1}, "2 or more"),
         ({"discount": 1.5}, "at most be 1"),
         ({"proposal": "best"}, "proposal"),
@@ -195,8 +212,8 @@ def test_models_it_cannot_serve():
         epf.fit(AR(), np.zeros(3), epf.MarginalEPF(10, (9, 9, 9)))
     with pytest.raises(SettingError, match="how many in all"):
         epf.fit(Wide(), np.zeros(3), epf.MarginalEPF(10, (9, 9, 9, 9)))
-    with pytest.raises(UnsupportedModelError, match="renoding='replay'"):
-        epf.fit(Wide(), np.zeros(3), epf.MarginalEPF(10, renoding="forgetting"))
+    with pytest.raises(UnsupportedModelError, match="regrid=True"):
+        epf.fit(Wide(), np.zeros(3), epf.MarginalEPF(10, regrid=False))
     method = epf.MarginalEPF(10)
     with pytest.raises(SettingError, match=r"epf\.fit or epf\.Stream"):
         method.step(jax.random.key(0), AR(), None, jnp.zeros(()), None)

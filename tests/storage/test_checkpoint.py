@@ -39,7 +39,7 @@ METHODS = {
     "OnlineEM": epf.OnlineEM(20, burn_in=3, start={"theta": 0.2}, averaging=None),
     "Storvik": epf.Storvik(20),
     "replay": epf.MarginalEPF(20, nodes=5),
-    "forgetting": epf.MarginalEPF(20, nodes=5, renoding="forgetting", overlap=3),
+    "fixed": epf.MarginalEPF(20, nodes=5, regrid=False),
 }
 
 SLOW = (
@@ -52,7 +52,7 @@ SLOW = (
     "Storvik",
     "EPF",
     "replay",
-    "forgetting",
+    "fixed",
 )  # compiled for up to half a minute, to say little more than the others
 
 

@@ -22,11 +22,10 @@ from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler
 from epf.statistics import _follow as following
 from epf.statistics._approximation import Approximation, Chebyshev, Taylor
+from epf.statistics._automatic import try_out
 from epf.statistics._base import Gibbs
 from epf.statistics._log_polynomial import LogPolynomial
 from epf.statistics._mixture import GibbsMixture
-from epf.statistics._shared_mixture import SharedMixture
-from epf.statistics._trial import try_out
 
 _EAGER = 4  # times `refresh` steps at the start, in which theta is drawn at every step: the posterior still moves fast
 
@@ -117,7 +116,7 @@ class BoundLearner(BoundParticleFilter):
         return (common.alike | resampled) & ~self.is_due(common, resampled)
 
     def posterior(self, state: Cloud) -> Posterior:
-        return mixture(self.gibbs, state.statistic, state.theta, state.x, state.weights)
+        return GibbsMixture(self.gibbs, state.statistic, state.theta, state.x, state.weights)
 
     def describe(self) -> dict[str, str]:
         return {**super().describe(), **describe_gibbs(self.gibbs, self.refresh)}
@@ -135,19 +134,6 @@ def follow(
     if not isinstance(gibbs, LogPolynomial) or guide is None:
         return gibbs.update_all(statistic, piece), guide, jnp.asarray(jnp.nan)
     return following.follow(gibbs, guide, theta, statistic, weights, piece)
-
-
-def mixture(
-    gibbs: Gibbs,
-    statistic: Any,
-    theta: Float[Array, "p particles"],
-    x: Float[Array, "*state particles"],
-    weights: Float[Array, " particles"],
-) -> Posterior:
-    """The mixture of the particles' densities p(theta | path); on one grid where they share a box."""
-    if isinstance(gibbs, LogPolynomial) and gibbs.follow_mode != "each":
-        return SharedMixture(gibbs, statistic, theta, x, weights)
-    return GibbsMixture(gibbs, statistic, theta, x, weights)
 
 
 def describe_gibbs(gibbs: Gibbs, refresh: int) -> dict[str, str]:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters._base import BoundFilter, Filter, Info
-from epf.filters._learner import describe_gibbs, follow, mixture
+from epf.filters._learner import describe_gibbs, follow
 from epf.filters._particle import Piece, finite, move_unseen, over_particles, propose, start
 from epf.filters._window import Window, accepted, has_lags, moved_by_chance, start_term, states, terms
 from epf.model._check import is_whole, plain
@@ -35,10 +35,10 @@ from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
 from epf.statistics import _follow as following
 from epf.statistics._approximation import Approximation, Chebyshev
-from epf.statistics._automatic import check_conjugate, check_statistics, choose_gibbs
+from epf.statistics._automatic import check_conjugate, check_statistics, choose_gibbs, try_out
 from epf.statistics._base import Gibbs
 from epf.statistics._log_polynomial import LogPolynomial
-from epf.statistics._trial import try_out
+from epf.statistics._mixture import GibbsMixture
 
 _STRIDE = 2.4  # of the chains' spread, the longest step of a state; the length is drawn anew for each
 
@@ -222,7 +222,7 @@ class BoundPracticalFilter(BoundFilter):
 
     def posterior(self, state: Chains) -> Posterior:
         weights = jnp.exp(uniform(self.settings.particles))
-        return mixture(self.gibbs, state.whole, state.theta, state.x, weights)
+        return GibbsMixture(self.gibbs, state.whole, state.theta, state.x, weights)
 
     def describe(self) -> dict[str, str]:
         settings = self.settings

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Int
 from epf.polynomial import _basis as basis
 from epf.polynomial import _maximum as maximum
 from epf.polynomial._indices import Indices
+from epf.statistics._approximation import first_box
 from epf.statistics._log_polynomial import LogPolynomial
-from epf.statistics._start import first_box
 
 _ERRORS, _MOVES = 15.0, 4.0  # standard errors, and moves, that the box goes to each side
 _NEAR = 0.05  # of the box: an estimate this close to an end wants out

@@ -45,10 +45,9 @@ from epf.posterior._chart import Chart
 from epf.posterior._posterior import PointPosterior
 from epf.posterior.samplers._automatic import default_sampler
 from epf.smc._backward import backward_draws
-from epf.statistics._approximation import Chebyshev, by_name
+from epf.statistics._approximation import Chebyshev, by_name, first_box
+from epf.statistics._automatic import try_out
 from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
-from epf.statistics._start import first_box
-from epf.statistics._trial import try_out
 
 _NEWTON = 2  # steps of the M-step at each time; it starts where the last one ended
 _PRIOR_DRAWS = 513
