@@ -5,7 +5,7 @@ step every particle needs its own stream. Splitting a JAX key into N keys costs 
 so a particle's key is a *lane*: the step's two key words plus the particle's number. Its random words are a hash of
 (key, lane, word number), which `jax.random` and `numpyro.distributions` use like any other JAX key.
 
-The hash is two rounds of a 32-bit mixing function, chosen among five by TestU01; `docs/design.md` has the figures. The key
+The hash is two rounds of a 32-bit mixing function, chosen among five by TestU01; `docs/decisions/0004-random-numbers.md` has figures. The key
 of a step is made by Threefry, everything within a step by the hash.
 """
 
