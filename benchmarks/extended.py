@@ -1,6 +1,6 @@
-"""The extended parameter filter on SIN, default settings: ns per particle-step, with and without the history.
+"""The EPF on SIN with default settings: ns per particle and step, with and without the history.
 
-Also at t = 1e3 and t = 1e5, to see that the cost does not grow. On a GPU: `python -m benchmarks.extended`.
+Also at t = 1e3 and t = 1e5, to show that the cost does not grow. On a GPU, run `python -m benchmarks.extended`.
 """
 
 import time
@@ -17,7 +17,7 @@ from epf.numerics._keys import root_key, step_key
 
 
 def bare(method: Any, model: Any, y: np.ndarray, particles: int, warm_up: int) -> float:
-    """The filter's steps alone after `warm_up` steps: the fastest of several repeats."""
+    """ns per particle and step of the bare filter after `warm_up` steps: the fastest of several repeats."""
     root, ys = root_key(0), jnp.asarray(y)
 
     @eqx.filter_jit

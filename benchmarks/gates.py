@@ -1,8 +1,8 @@
-"""Methods against the reference posteriors, all seeds and data sets of a case side by side in one compiled program.
+"""Scores methods against the reference posteriors, with all seeds and data sets of a case in one compiled program.
 
-    python -m benchmarks.gates marginal-cauchy epf-star        # on an accelerator: hours of one core in minutes
+    python -m benchmarks.gates marginal-cauchy epf-star        # on an accelerator: minutes instead of hours of one core
 
-The tests (`make test-slow`) judge the same scores one run after the other; this is for machines with many particle_keys.
+The tests (`make test-slow`) compute the same scores one run after the other; this is for machines with many cores.
 """
 
 import json
@@ -40,7 +40,7 @@ DATA = (1, 2, 3)
 
 
 def run(name: str, until: int | None = None, seeds: int | None = None) -> None:
-    """Score one case and print rms z, mean z, sd z and r, a line a data set, times along it."""
+    """Score one case and print rms z, mean z, sd z and r over time, one line per data set."""
     method, model_name, steps, count = CASES[name]
     steps, count = until or steps, seeds or count
     model, truth = MODELS[model_name]
@@ -54,7 +54,7 @@ def run(name: str, until: int | None = None, seeds: int | None = None) -> None:
         def step(state: Any, at: Any) -> tuple[Any, Any]:
             t, y = at
             state, _ = method.step(step_key(root, t), model, state, y, None, past)
-            # The posterior is read where it is compared, and nowhere else.
+            # The posterior is computed only at the reference times.
             zeros = (jnp.zeros(len(truth)), jnp.zeros(len(truth)))
             wanted = jnp.any(t == jnp.asarray(times))
             return state, jax.lax.cond(wanted, lambda: method.posterior(model, state).moments(), lambda: zeros)
