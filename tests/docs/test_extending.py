@@ -1,12 +1,16 @@
 """The skeletons of `docs/extending.md` run as they stand, and their answers are right."""
 
 import re
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import epf
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
@@ -19,12 +23,14 @@ def blocks() -> dict[str, str]:
     return {name: text for name, text in code.items() if text}
 
 
-def run(section: str) -> dict:
-    """What a reader has after pasting the shared code and one section."""
+@cache
+def run(section: str, until: str | None = None) -> dict:
+    """What a reader has after pasting the shared code and one section (`until` a line that begins like this)."""
     names: dict = {"__name__": "extending"}
     code = blocks()
-    for part in ("shared", section):
-        exec(compile(code[part], f"{PAGE.name}, {part}", "exec"), names)
+    for part in dict.fromkeys(("shared", section)):
+        text = code[part].split(f"\n{until}")[0] if until else code[part]
+        exec(compile(text, f"{PAGE.name}, {part}", "exec"), names)
     return names
 
 
@@ -54,7 +60,7 @@ def kalman_log_likelihood(a: float, y: np.ndarray) -> float:
 
 
 def test_every_section_with_code_is_tested():
-    assert set(blocks()) == {"shared", "proposal", "sampler"}
+    assert set(blocks()) == {"shared", "proposal", "sampler", "statistic", "filter"}
 
 
 def test_the_proposal_estimates_the_evidence():
@@ -90,3 +96,37 @@ def test_the_sampler_learns_in_the_filter(exact):
     assert abs(found.mean["a"] - mean) < 0.4 * sd
     assert abs(found.sd["a"] / sd - 1.0) < 0.2
     assert "64 uniform candidates" in found.settings["draws of theta"]
+
+
+def test_the_statistic_is_the_log_density_of_the_path():
+    names = run("statistic", until="class CoefficientFilter")
+    model, x = names["AR"](), np.asarray(names["x"], float)
+    statistic = names["CoefficientSums"](model, names["parameters"](model))
+    sums = statistic.init(x[0])
+    for before, after in pairwise(x[:20]):
+        sums = statistic.update(sums, jnp.asarray(before), jnp.asarray(after), jnp.asarray(after), None, None)
+    theta = np.array([-0.5, 0.0, 0.4, 0.9])
+    found = np.array([statistic.log_density(sums, jnp.asarray([a])) for a in theta])
+    path = np.array([-0.5 * (a / 0.5) ** 2 - 0.5 * np.sum((x[1:20] - a * x[:19]) ** 2) for a in theta])
+    np.testing.assert_allclose(found - found[0], path - path[0], rtol=1e-4, atol=1e-4)
+
+
+def test_the_statistic_learns_in_the_learner(exact):
+    found = run("statistic")["summed"]
+    mean, sd = exact
+    assert abs(found.mean["a"] - mean) < 0.4 * sd
+    assert abs(found.sd["a"] / sd - 1.0) < 0.2
+
+
+def test_the_filter_is_exact_up_to_its_grid(exact):
+    names = run("filter")
+    found = names["gridded"]
+    mean, sd = exact
+    assert abs(found.mean["a"] - mean) < 0.02 * sd
+    assert abs(found.sd["a"] / sd - 1.0) < 0.02
+    stream = epf.Stream(names["AR"](), names["KalmanGrid"]())
+    for row in names["y"]:
+        stream.update(row)
+    assert stream.posterior.mean == found.mean
+    with pytest.raises(epf.errors.UnsupportedModelError, match="KalmanGrid learns one parameter"):
+        names["KalmanGrid"]().bind(epf.zoo.STAR())
