@@ -108,5 +108,7 @@ class BoundParticleLearning(BoundLearner):
         return {
             **super().describe(),
             "statistics": "conjugate" if isinstance(self.gibbs, Conjugate) else "polynomial",
-            "first stage": "p(y | previous state, theta)" if exact else f"y at the transition's centre, {_PLAIN:.0%} plain",
+            "first stage": "p(y | previous state, theta)"
+            if exact
+            else f"y at the transition's centre, {_PLAIN:.0%} plain",
         }

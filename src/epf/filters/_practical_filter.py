@@ -96,15 +96,15 @@ class PracticalFilter(Filter):
                 "epf.EPF."
             )
         gibbs = choose_gibbs(model, u, self.statistics, self.approximation, self.sampler)
-        return BoundPracticalFilter(self, model, params, resolve_proposal(self.proposal, model, u), gibbs, u)
+        return BoundPracticalFilter(model, params, self, resolve_proposal(self.proposal, model, u), gibbs, u)
 
 
 class BoundPracticalFilter(BoundFilter):
     """The practical filter of one model; `u` is a row of inputs."""
 
-    settings: PracticalFilter
     model: StateSpaceModel
     parameters: Parameters
+    settings: PracticalFilter
     proposal: Proposal
     gibbs: Gibbs
     u: Array | None
@@ -203,7 +203,9 @@ class BoundPracticalFilter(BoundFilter):
             group = (jnp.arange(lag) % groups == i) & there
             shape = (lag, *(1 for _ in news.shape[1:]))
             moved = jnp.where(group.reshape(shape), moved_by_chance(k_step, news, _STRIDE, lead=1), news)
-            gain = terms(model, params, theta, window, before, moved, there) - terms(model, params, theta, window, before, news, there)
+            gain = terms(model, params, theta, window, before, moved, there) - terms(
+                model, params, theta, window, before, news, there
+            )
             total = jnp.sum(gain, axis=0) if alone else gain + jnp.concatenate([gain[1:], jnp.zeros_like(gain[:1])])
             total = jnp.broadcast_to(total, gain.shape)
             take = accepted(k_accept, total) & group[:, None]

@@ -68,7 +68,7 @@ class ResampleMove(ParticleFilter):
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundResampleMove":
         bound = self.parts(model, u)
-        discrete = bound[2].discrete
+        discrete = bound[1].discrete
         if discrete:
             raise UnsupportedModelError(
                 f"ResampleMove moves parameters on the real line and cannot move {discrete[0]!r}, which is discrete: use "
@@ -106,9 +106,7 @@ class BoundResampleMove(BoundParticleFilter):
         due = resampled & (common.t > 0)
         if rate is not None:
             due &= jax.random.uniform(k_coin) * common.t < rate
-        return jax.lax.cond(
-            due, lambda: self._moved(k_move, common, theta, statistic, log_weights), lambda: theta
-        )
+        return jax.lax.cond(due, lambda: self._moved(k_move, common, theta, statistic, log_weights), lambda: theta)
 
     def _moved(
         self,
@@ -129,7 +127,9 @@ class BoundResampleMove(BoundParticleFilter):
 
         def log_density(free: Float[Array, "q particles"]) -> Float[Array, " particles"]:
             constrained = over_particles(params.constrain)(free)
-            return over_particles(params.log_prior_free)(free) + log_likelihood(self.model, params, constrained, path, common)
+            return over_particles(params.log_prior_free)(free) + log_likelihood(
+                self.model, params, constrained, path, common
+            )
 
         def move(i: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
             free, value = at
@@ -158,7 +158,11 @@ class BoundResampleMove(BoundParticleFilter):
     def describe(self) -> dict[str, str]:
         settings, path = self.settings, jax.eval_shape(self.init, root_key(0)).statistic
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(path))
-        later = f"each before t = {settings.rate:g}, then with probability {settings.rate:g} / t" if settings.rate else "each"
+        later = (
+            f"each before t = {settings.rate:g}, then with probability {settings.rate:g} / t"
+            if settings.rate
+            else "each"
+        )
         return {
             **super().describe(),
             "moves": f"{settings.moves} Metropolis steps after resampling, {later}",

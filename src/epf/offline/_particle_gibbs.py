@@ -175,11 +175,11 @@ class ParticleGibbs(MarkovChains):
         us: Array | None,
     ) -> Path:
         """A path given theta and the last path: the conditional particle filter, its last particle forced."""
-        p, count = parameters(model).named(theta), self.particles
-        steps = ys.shape[0]
+        params, count, steps = parameters(model), self.particles, ys.shape[0]
+        p = params.named(theta)
         thetas = jnp.broadcast_to(theta[:, None], (theta.shape[0], count))
         k_start, k_run, k_last = jax.random.split(key, 3)
-        x_0 = _forced_in(start(k_start, model, thetas), forced.x_0, is_forced)
+        x_0 = _forced_in(start(k_start, model, params, thetas), forced.x_0, is_forced)
 
         def step(carry: tuple[Array, Array], t: Int[Array, ""]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
             x, weights = carry
@@ -192,7 +192,7 @@ class ParticleGibbs(MarkovChains):
                 own = _choose(k_ancestor, jnp.log(weights) + rest, own)
             ancestors = ancestors.at[-1].set(jnp.where(is_forced, own, ancestors[-1]))
             x_prev = x[..., ancestors]
-            new, x, log_weights = propose(k_move, model, self.proposal, thetas, x_prev, y, u)
+            new, x, log_weights = propose(k_move, model, params, self.proposal, thetas, x_prev, y, u)
             _, forced_weight = self.proposal.propose(k_move, model, p, x_prev[..., -1], y, u, forced.new[t])
             new = _forced_in(new, forced.new[t], is_forced)
             x = _forced_in(x, advance(model, x_prev[..., -1], forced.new[t]), is_forced)

@@ -207,7 +207,7 @@ def _look(
         raise DataError("The path needs x_0 and at least one more state: give x with T + 1 rows.")
     us = check_inputs(model, inputs, len(path) - 1)
     u = None if us is None else us[0]
-    gibbs = method.gibbs(model, u)
+    gibbs = method.bind(model, u).gibbs
     if not isinstance(gibbs, LogPolynomial):
         raise UnsupportedModelError("This model has no unknown parameters, so there is no Gibbs density to look at.")
     low, high = gibbs.chart.prior_box()

@@ -102,7 +102,7 @@ class OnlineEM(ParticleFilter):
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundOnlineEM":
         bound = self.parts(model, u)
-        params = bound[2]
+        params = bound[1]
         if params.size == 0:
             raise UnsupportedModelError("OnlineEM estimates parameters, and this model has none unknown: use epf.SIR.")
         approximation = Chebyshev(self.approximation.order, self.approximation.box, self.approximation.of, "shared")
@@ -143,9 +143,7 @@ class BoundOnlineEM(BoundParticleFilter):
         twice, p = jnp.stack([z, z]), z.size
         zero, look = jnp.zeros(()), jnp.asarray(_LOOKS * self.settings.burn_in)
         information, Q = jnp.zeros((2, p, p)), jnp.zeros((2, first.shape[0]))
-        estimate = Estimate(
-            jnp.asarray(0), zero, z, twice, twice, information, jnp.zeros(p), Q, low, high, look, z
-        )
+        estimate = Estimate(jnp.asarray(0), zero, z, twice, twice, information, jnp.zeros(p), Q, low, high, look, z)
         return (jnp.stack([first, first]), score), estimate
 
     def learn(
