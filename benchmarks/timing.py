@@ -14,7 +14,7 @@ import numpy as np
 from epf.filters._base import Filter, start
 from epf.model._model import StateSpaceModel
 from epf.numerics._keys import root_key
-from epf.run._blocks import run_block
+from epf.run._runner import Data, FilterEngine, run_block
 
 
 def seconds(action: Callable[[], Any], repeats: int) -> tuple[float, float]:
@@ -34,10 +34,10 @@ def per_particle_step(
     method: Filter, model: StateSpaceModel, y: np.ndarray, particles: int, repeats: int = 5
 ) -> dict[str, float]:
     """Time the compiled block that `fit` runs, over the whole series, without the bookkeeping around it."""
-    root = root_key(0)
-    state = start(method, model, root, None)
-    arguments = (jnp.asarray(0), jnp.asarray(len(y)), jnp.asarray(y), None, jnp.asarray([0.05, 0.5, 0.95]))
-    first, best = seconds(lambda: run_block(method, model, root, state, *arguments), repeats)
+    bound, root = method.bind(model), root_key(0)
+    engine, state = FilterEngine(bound, jnp.asarray([0.05, 0.5, 0.95])), start(bound, root)
+    arguments = (jnp.asarray(0), jnp.asarray(len(y)), Data(jnp.asarray(y), None), len(y))
+    first, best = seconds(lambda: run_block(engine, root, state, *arguments), repeats)
     return {"ns": 1e9 * best / len(y) / particles, "compile_s": first - best}
 
 

@@ -52,7 +52,7 @@ def reproduce(
             finish(name, numbers, " (was there)")
     missing = [name for name in chosen if known[name] is None]
     total = sum(experiment.stages(experiment.settings) for experiment in map(registry.find, missing))
-    with progress_bar(total, "epf reproduce", show if missing else False) as done:
+    with progress_bar(total, "reproduce", show if missing else False) as done:
         for name, numbers in computed(missing, seed, jobs, done):
             finish(name, numbers, "")
     page.write(target, out)

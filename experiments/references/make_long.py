@@ -30,7 +30,7 @@ def log_likelihoods(y: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, float]:
     """log p(y | a) for each a by the point-mass filter, and the largest estimated error of one step."""
     method, model = PointMass(STATES, {"a": at}), CASES["cauchy"].model
     posterior, info = run(method, model, jnp.asarray(y, float), None)
-    start = method.init(jax.random.key(0), model)
+    start = method.bind(model).init(jax.random.key(0))
     relative = np.asarray(posterior.log_mass) - np.asarray(start.log_mass.value)
     return relative + float(np.sum(info.log_evidence)), float(posterior.error)
 
