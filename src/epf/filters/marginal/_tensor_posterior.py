@@ -10,10 +10,9 @@ from epf.model._parameters import Parameters
 from epf.polynomial import _nodal as nodal
 from epf.posterior._box_posterior import BoxPosterior
 from epf.posterior._frame import Frame
-from epf.posterior._quadrature import grid, weights
+from epf.posterior._quadrature import grid, hermite, weights
 from epf.posterior.samplers._inverse_cdf import inverse
 from epf.posterior.samplers._slice import Slice
-from epf.statistics._marginals import hermite
 
 POINTS = {1: 129, 2: 65, 3: 33}
 _NOISY = 0.3  # nats in the highest degrees above which noise in them is smoothed away
