@@ -5,8 +5,8 @@ a step each particle needs its own stream. Splitting a JAX key into N keys costs
 the key of a particle is a *lane*: the two words of the step's key and the index of the particle. Its random words are a
 hash of (key, lane, word index). `jax.random` and `numpyro.distributions` accept such a key like any other JAX key.
 
-The hash is two rounds of a 32-bit mixing function, chosen among five by TestU01; `docs/design.md` has the measurements.
-Threefry makes the key of a step, the hash everything within the step.
+The hash is two rounds of a 32-bit mixing function, chosen among five by TestU01 (measurements in
+`docs/decisions/0004-random-numbers.md`). Threefry makes the key of a step, the hash everything within the step.
 """
 
 from typing import Any
