@@ -510,7 +510,7 @@ OUT_OF_RANGE = {
         "epf.resampling.Systematic(",
     ),
     "law": (lambda v: epf.proposals.Guided(v), ["law", None, N(0.0, 1.0)], "law(p, x_prev, y, u)"),
-    "lags": (lambda v: epf.zoo.STAR(lags=v), [0, 1.5, "1"], "whole numbers, 1 or more"),
+    "lags": (lambda v: epf.zoo.STAR(lags=v), [0, 1.5, "1"], "whole number, 1 or more"),
     "a of STAR": (lambda v: epf.zoo.STAR(a=v), [0.9, (0.9, 0.1), N(0.0, 1.0)], "1 coefficients"),
 }
 
@@ -616,16 +616,16 @@ SPHERE = model(
     prior=lambda: {"d": dist.ProjectedNormal(jnp.array([1.0, 0.0]))}, transition=lambda p, x, u: N(p.d[0] * x, 1.0)
 )
 UNSUPPORTED = {
-    "Storvik, not linear": (epf.model.zoo.Sin(), epf.Storvik(20), "transition()", "not linear in theta", "epf.LiuWest"),
-    "Storvik, not Gaussian": (epf.model.zoo.CauchyAR(), epf.Storvik(20), "transition()", "not Gaussian", "epf.LiuWest"),
+    "Storvik, not linear": (epf.zoo.Sin(), epf.Storvik(20), "transition()", "not linear in theta", "epf.LiuWest"),
+    "Storvik, not Gaussian": (epf.zoo.CauchyAR(), epf.Storvik(20), "transition()", "not Gaussian", "epf.LiuWest"),
     "Storvik, not conjugate": (GAMMA, epf.Storvik(20), "'g'", "Gamma", "normal", "epf.LiuWest"),
     "Kalman, not linear": (epf.zoo.Sin(), epf.Kalman(), "transition()", "not linear", "Kalman(extended=True)"),
-    "Kalman, not Gaussian": (epf.model.zoo.CauchyAR(), epf.Kalman(extended=True), "transition()", "Cauchy", "epf.SIR"),
+    "Kalman, not Gaussian": (epf.zoo.CauchyAR(), epf.Kalman(extended=True), "transition()", "Cauchy", "epf.SIR"),
     "Kalman, discrete": (COUNTS, epf.Kalman(), "'k'", "discrete", "epf.SIR"),
     "LiuWest, discrete": (COUNTS, epf.LiuWest(20), "'k'", "discrete", "epf.SIR"),
     "LiuWest, no map to the line": (SPHERE, epf.LiuWest(20), "'d'", "ProjectedNormal", "epf.SIR"),
     "unscented, not Gaussian": (
-        epf.model.zoo.CauchyAR(),
+        epf.zoo.CauchyAR(),
         epf.Kalman(unscented=True),
         "transition()",
         "Cauchy",

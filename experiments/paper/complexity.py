@@ -111,9 +111,9 @@ def _update(p: int, order: int, settings: Mapping[str, Any]) -> tuple[int, float
     gibbs = EPF(count, approximation=Taylor(order, centre=0.0)).gibbs(model, None)
     assert isinstance(gibbs, LogPolynomial)
     x = jnp.linspace(-1.5, 1.5, count)
-    statistic = jax.vmap(lambda x: gibbs.init(model, x), -1, -1)(x)
+    statistic = jax.vmap(lambda x: gibbs.init(x), -1, -1)(x)
     piece = Piece(x, 0.5 * x, 0.5 * x, jnp.asarray(0.0), None)
-    update = jax.jit(lambda statistic, piece: gibbs.update_all(model, statistic, piece))
+    update = jax.jit(lambda statistic, piece: gibbs.update_all(statistic, piece))
     return gibbs.indices.size, _fastest(lambda: update(statistic, piece), settings["repeats"])
 
 

@@ -28,6 +28,10 @@ class SettingError(EPFError, ValueError):
     """A setting of a method is out of its range."""
 
 
+class UnavailableError(SettingError, AttributeError):
+    """This kind of result does not have the attribute: `hasattr` is False, and the message says what to use."""
+
+
 class UnsupportedModelError(EPFError, TypeError):
     """The method cannot serve this model; the message names one that can."""
 

@@ -66,7 +66,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
         patience = pace * random_.uniform(0.0, 0.35) if died < kills else 60.0
         ended, status = wait(child, patience)
         died += not ended
-        times.append(epf.Stream.load(checkpoint, MODEL).t if checkpoint.exists() else 0)
+        times.append(epf.Stream.load(checkpoint, MODEL).num_observations if checkpoint.exists() else 0)
         if ended:
             break
     last = epf.Stream.load(checkpoint, MODEL)
@@ -76,7 +76,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
         "ended": ended and os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0,
         "times": times,
         "rows": rows,
-        "t": last.t,
+        "t": last.num_observations,
         "position": last.position,
         "same": all(np.array_equal(a, b, equal_nan=True) for a, b in leaves)
         and last.log_evidence == whole.log_evidence,

@@ -110,7 +110,7 @@ def test_a_stream_prints_a_line_for_each_row_and_goes_on_from_its_checkpoint(dat
     stopped = run("stream", "sin", bad, *SIR, "--checkpoint", keep, code=3)
     assert "line 12" in stopped.stderr
     assert stopped.stdout.splitlines() == whole[:10]
-    assert epf.Stream.load(keep, epf.zoo.Sin()).t == 10  # nothing already learned is lost
+    assert epf.Stream.load(keep, epf.zoo.Sin()).num_observations == 10  # nothing already learned is lost
     assert "add --resume" in run("stream", "sin", bad, *SIR, "--checkpoint", keep, code=2).stderr
     assert "other settings" in run("stream", "sin", data, "--method", "sir", "--particles", 9, "--checkpoint", keep,
                                    "--resume", code=5).stderr  # fmt: skip

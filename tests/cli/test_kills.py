@@ -71,6 +71,6 @@ def test_cold_processes_are_killed_too(tmp_path):
     whole, last = epf.Stream(model, method), epf.Stream.load(checkpoint, model)
     for value in y:
         whole.update(value)
-    assert (last.t, last.position) == (2000, 2000)
+    assert (last.num_observations, last.position) == (2000, 2000)
     for a, b in zip(jax.tree.leaves(last._state), jax.tree.leaves(whole._state), strict=True):
         np.testing.assert_array_equal(a, b)

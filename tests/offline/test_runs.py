@@ -145,6 +145,8 @@ def test_chains_are_kept_as_chains(ran):
     np.testing.assert_array_equal(inference.posterior["a"].values, result.draws["a"])
     assert set(result.rhat) == set(result.ess) == {"a", "v"}
     assert {"r_hat", "ess"} <= set(result.summary().columns)
+    assert not hasattr(result, "history")
+    assert not hasattr(result, "log_evidence")
     for ask, words in (
         (lambda: result.log_evidence, "no evidence: use epf.SMC2"),
         (lambda: result.history, "no history over time: use epf.SMC2"),
@@ -299,7 +301,7 @@ def test_mutated_files_of_chains_are_refused_or_right(chains, tmp_path, monkeypa
         except EPFError:
             continue
         assert loaded.record.theta.shape[1:] == (2, 2)
-        assert loaded.kept <= 20
+        assert loaded.num_draws <= 20
 
 
 class Stable(AR):

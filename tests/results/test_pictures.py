@@ -81,15 +81,15 @@ def test_the_verdict_says_what_is_wrong(result):
     np.testing.assert_array_equal(ancestors.get_lines()[0].get_ydata(), result.history["ancestors"])
     assert evidence.get_ylabel() == "log-evidence of a step"
     assert judge(result).word == "doubtful"
-    assert "values of the parameters left" in str(result.verdict)  # SIR loses its parameters
+    assert "distinct parameter values left" in str(result.verdict)  # SIR loses its parameters
     better = changed(result, lambda r: r.info.collapsed, np.arange(30) == 7)
     found = judge(better)
     assert any("first at t = 8" in sentence for _, sentence in found.findings)
 
     rough = changed(result, lambda r: r.info.residual, np.full(30, 0.3, np.float32))
-    assert any(level == 2 and "nats off" in sentence for level, sentence in judge(rough).findings)
+    assert any(level == 2 and "is off by about" in sentence for level, sentence in judge(rough).findings)
     smooth = changed(result, lambda r: r.info.residual, np.full(30, 0.001, np.float32))
-    assert any(level == 0 and "nats off" in sentence for level, sentence in judge(smooth).findings)
+    assert any(level == 0 and "is off by about" in sentence for level, sentence in judge(smooth).findings)
     assert len(smooth.plot_diagnostics()) == 4
 
     known = epf.zoo.LinearGaussian.rotation(2, 1)

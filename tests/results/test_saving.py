@@ -47,7 +47,9 @@ def test_a_colleague_without_the_model_sees_the_answer(result, tmp_path):
     assert abs(loaded.quantile(0.5)["level_variance"] - result.quantile(0.5)["level_variance"]) < 0.2 * spread
     grid = np.linspace(0.01, 3.0, 200)
     assert np.trapezoid(loaded.density("level_variance", grid), grid) == pytest.approx(1.0, abs=0.05)
+    assert repr(loaded).splitlines()[0] == "Result after 30 observations"
     assert "SIR" in repr(loaded)
+    assert loaded.verdict == result.verdict  # the caveats of the method were saved
     with pytest.raises(SettingError, match="needs the model"):
         loaded.forecast(3)
     whole = (tmp_path / "out" / "result.epf").read_bytes()

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import safetensors
 
 import epf
 from epf.errors import CheckpointError, EPFError, EPFWarning
@@ -157,7 +158,6 @@ def refused(path, model=None, method=None, *words):
 
 
 def test_the_file_is_what_others_call_safetensors(saved):
-    safetensors = pytest.importorskip("safetensors")
     stream, path, _ = saved
     with safetensors.safe_open(path, framework="np") as file:
         header = json.loads(file.metadata()["epf"])
@@ -187,7 +187,7 @@ def test_another_model_or_method_is_refused(saved):
     refused(path, AR(), None, "Sin, not AR")
     refused(path, None, epf.SIR(21), "SIR with other settings")
     refused(path, None, epf.LiuWest(20), "SIR, not LiuWest")
-    assert epf.Stream.load(path, epf.zoo.Sin(), epf.SIR(20)).t == 3
+    assert epf.Stream.load(path, epf.zoo.Sin(), epf.SIR(20)).num_observations == 3
 
 
 def test_a_method_with_parts_of_the_users_own_is_asked_for(tmp_path):
@@ -197,13 +197,13 @@ def test_a_method_with_parts_of_the_users_own_is_asked_for(tmp_path):
     method, path = epf.SIR(10, proposal=epf.proposals.Guided(law)), tmp_path / "run.epf"
     epf.Stream(epf.zoo.Sin(), method).save(path)
     refused(path, None, None, "give it, as in load(path, model, method)")
-    assert epf.Stream.load(path, epf.zoo.Sin(), method).t == 0
+    assert epf.Stream.load(path, epf.zoo.Sin(), method).num_observations == 0
 
 
 def test_what_is_no_file_or_of_another_kind_is_refused(saved, tmp_path):
     _, _, content = saved
     refused(tmp_path / "none.epf", None, None, "There is no file")
-    refused(tmp_path, None, None, "is no file")
+    refused(tmp_path, None, None, "is not a file")
     (tmp_path / "empty.epf").write_bytes(b"")
     refused(tmp_path / "empty.epf", None, None, "first bytes")
     (tmp_path / "cut.epf").write_bytes(content[:-5])
@@ -255,10 +255,10 @@ def test_forged_headers_are_refused(saved, tmp_path):
 
         path.write_bytes(resealed(content, swapped, sign=True))
         refused(path, None, None, "cannot be made again")
-    forged(lambda h, top: top["state.x"].update(shape=[10**18]), "does not fit")
+    forged(lambda h, top: top["state.x"].update(shape=[10**18]), "does not fit the file")
     forged(lambda h, top: top["state.x"].update(shape=[2, 10]), "float32[2, 10] in it, where float32[20] belongs")
     forged(lambda h, top: top["state.x"].update(dtype="I32"), "int32[20] in it")
-    forged(lambda h, top: top["state.x"].update(dtype="O"), "unknown kind")
+    forged(lambda h, top: top["state.x"].update(dtype="O"), "unknown data type")
     forged(lambda h, top: top["state.x"].update(data_offsets=[0, 80]), "overlap")
     forged(lambda h, top: top["state.x"].update(shape=[[]] * 3), "malformed shape")
     deep = b'{"a":' * 100_000
@@ -323,11 +323,14 @@ def test_the_last_files_are_kept_and_a_half_written_one_does_no_harm(saved, tmp_
         stream.update(y)
         stream.save(path, keep=2)
     (tmp_path / "run.epf.partial").write_bytes(b"half")
-    times = [epf.Stream.load(tmp_path / name, epf.zoo.Sin()).t for name in ("run.epf", "run.epf.1", "run.epf.2")]
+    times = [
+        epf.Stream.load(tmp_path / name, epf.zoo.Sin()).num_observations
+        for name in ("run.epf", "run.epf.1", "run.epf.2")
+    ]
     assert times == [4, 3, 2]
     assert not (tmp_path / "run.epf.3").exists()
     stream.save(path)
-    assert epf.Stream.load(path, epf.zoo.Sin()).t == 4
+    assert epf.Stream.load(path, epf.zoo.Sin()).num_observations == 4
     assert not (tmp_path / "run.epf.partial").exists()
     with pytest.raises(epf.errors.SettingError):
         stream.save(path, keep=-1)
@@ -353,4 +356,4 @@ def test_another_version_of_jax_is_mentioned(saved, tmp_path):
     path = tmp_path / "old.epf"
     path.write_bytes(resealed(content, lambda h, top, data: h["versions"].update(jax="0.1") or data))
     with pytest.warns(EPFWarning, match=r"jax 0\.1"):
-        assert epf.Stream.load(path, epf.zoo.Sin()).t == 3
+        assert epf.Stream.load(path, epf.zoo.Sin()).num_observations == 3

@@ -17,6 +17,7 @@ from epf.filters.marginal._marginal import MarginalEPF
 from epf.model._model import StateSpaceModel
 from epf.model._simulate import simulate
 from epf.model.zoo import LinearGaussian, Sin
+from epf.posterior._posterior import ParticlePosterior
 from epf.results._result import Result
 from epf.run._fit import fit
 
@@ -53,7 +54,9 @@ def run(steps: int, particles: int, seed: int, out: Path) -> None:
             _add_rows(table, title.split(":")[0], result, truth)
         table.add_section()
     console.print(table)
-    left = len({float(value) for value in results[0][1].state.theta[0]})
+    sir = results[0][1].posterior
+    assert isinstance(sir, ParticlePosterior)
+    left = len({float(value) for value in sir.theta[0]})
     console.print(
         f"Seconds include compilation. SIR drew {particles} values of theta from the prior and has {left} left: it looks "
         "sure because the others died out. The EPF draws theta afresh from each particle's polynomial, and none dies out; "

@@ -4,8 +4,8 @@ Everything that can be known before the first step is said here, in one sentence
 a run (a NaN, weights that are all zero) is flagged by the filter and raised by `fit` and `Stream`.
 """
 
-from numbers import Integral, Real
-from typing import Any, TypeGuard
+from numbers import Real
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,8 +16,20 @@ from numpyro.distributions import Distribution, constraints
 
 from epf.errors import DataError, ModelError, SettingError, kind, reason
 from epf.model._laws import draw, support, weighs_single_components
-from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._model import (
+    StateSpaceModel,
+    advance,
+    initial_law,
+    observation_law,
+    parameters,
+    time_columns,
+    transition_law,
+    uses_time,
+)
 from epf.model._parameters import Parameters
+from epf.model._settings import is_number as is_number
+from epf.model._settings import is_whole
+from epf.model._settings import plain as plain
 from epf.numerics._keys import particle_keys, root_key
 
 # A NaN shows in the run, where a rare one is survived; the square of a negative scale does not, so it is looked for longer.
@@ -102,21 +114,28 @@ def check_observations(y: Any, shapes: Shapes, first: int = 0) -> np.ndarray:
     return series
 
 
-def check_inputs(inputs: Any, steps: int, first: int = 0) -> Array | None:
-    """The inputs as an array (T, k), or None; `first` is the time index of the first row."""
+def check_inputs(model: StateSpaceModel, inputs: Any, steps: int, first: int = 0) -> Array | None:
+    """The inputs as an array (T, k), or None; `first` is the number of observations before the first row.
+
+    For a model with a law that names `t`, columns with the time index follow the user's; `transition_law` and
+    `observation_law` split them off again.
+    """
     if inputs is None:
-        return None
-    array = _numbers(inputs, "inputs", first)
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2 or array.shape[0] != steps:
-        raise DataError(
-            f"inputs has shape {array.shape}, but there are {steps} steps: give one row a step, ({steps}, k)."
-        )
-    if not np.isfinite(array).all():
-        place = _place(array, ~np.isfinite(array), first)
-        raise DataError(f"inputs is not finite at {place}: inputs cannot be missing, so fill it in.")
-    return jnp.asarray(array)
+        array = np.zeros((steps, 0), np.dtype(jnp.zeros(()).dtype))
+    else:
+        array = _numbers(inputs, "inputs", first)
+        if array.ndim == 1:
+            array = array[:, None]
+        if array.ndim != 2 or array.shape[0] != steps:
+            raise DataError(
+                f"inputs has shape {array.shape}, but there are {steps} steps: give one row per step, ({steps}, k)."
+            )
+        if not np.isfinite(array).all():
+            place = _place(array, ~np.isfinite(array), first)
+            raise DataError(f"inputs is not finite at {place}: inputs cannot be missing, so fill it in.")
+    if uses_time(model):
+        return jnp.asarray(np.concatenate([array, time_columns(first, steps).astype(array.dtype)], axis=1))
+    return None if inputs is None else jnp.asarray(array)
 
 
 def check_seed(seed: object) -> int:
@@ -124,21 +143,6 @@ def check_seed(seed: object) -> int:
     if not is_whole(seed) or not -(2**63) <= seed < 2**63:
         raise SettingError(f"seed = {seed!r}: it must be a whole number of at most 63 bits.")
     return int(seed)
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether a setting is a number: neither text nor a truth value nor an array."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def is_whole(value: object) -> TypeGuard[int]:
-    """Whether a setting is a whole number."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def plain(value: Any) -> Any:
-    """A numpy number as Python's, so that a setting is known when the filter is compiled."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _numbers(values: Any, name: str, first: int) -> np.ndarray:

@@ -12,25 +12,20 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
-from epf.errors import SettingError
-from epf.model._check import is_whole, plain
 from epf.model._laws import gaussian_moments, is_gaussian, is_independent
-from epf.model._model import StateSpaceModel, advance, initial_law, parameters
+from epf.model._model import StateSpaceModel, Wrapper, advance, forward, initial_law, parameters
 from epf.model._parameters import Values
+from epf.model._settings import Settings, count
 
 
-class Lagged(StateSpaceModel):
+class Lagged(Wrapper, Settings):
     """`model` with its last `lag` states kept in the state: (lag + 1) x (numbers of a state), flat, newest first.
 
     States before x_0 do not exist; in their place are draws of x_0's law, of which nothing is ever made.
     """
 
     model: StateSpaceModel
-    lag: int = eqx.field(static=True, converter=plain)
-
-    def __check_init__(self) -> None:
-        if not is_whole(self.lag) or self.lag < 1:
-            raise SettingError(f"Lagged(lag={self.lag!r}): how many states back, a whole number, 1 or more.")
+    lag: int = count(static=True)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,11 +50,11 @@ class Lagged(StateSpaceModel):
     def initial(self, p: Values) -> Distribution:
         return _repeated(initial_law(self.model, p), self.lag + 1)
 
-    def transition(self, p: Values, x: Array, u: Array | None) -> Distribution:
-        return self.model.transition(p, self.newest(x), u)
+    def transition(self, p: Values, x: Array, u: Array | None, t: Array | None = None) -> Distribution:
+        return forward(self.model, "transition", p, self.newest(x), u, t)
 
-    def observation(self, p: Values, x: Array, u: Array | None) -> Distribution:
-        return self.model.observation(p, self.newest(x), u)
+    def observation(self, p: Values, x: Array, u: Array | None, t: Array | None = None) -> Distribution:
+        return forward(self.model, "observation", p, self.newest(x), u, t)
 
     def advance(self, x: Float[Array, " states"], new: Array) -> Float[Array, " states"]:
         newest = jnp.ravel(advance(self.model, self.newest(x), new))

@@ -1,13 +1,16 @@
 """The model: what process made the data. A user writes one class, in the words of the paper's equations 1 to 3."""
 
+import functools
+import inspect
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Int
 from numpyro.distributions import Distribution
 
 from epf.errors import EPFError, ModelError, UnknownParameterError, kind, reason
@@ -22,7 +25,8 @@ class StateSpaceModel(eqx.Module):
 
     Subclass it, declare known constants as fields, and write the four laws below with `numpyro.distributions`. `p` gives
     the parameters by name (`p.theta`), `x` is the state, a number or a vector, and `u` this step's row of inputs, or
-    None. The model is written for one particle; the library runs it for many.
+    None. `transition` and `observation` may have a further argument `t`: the time index, 1 for the first observation.
+    The model is written for one particle; the library runs it for many.
     """
 
     @abstractmethod
@@ -57,13 +61,19 @@ def initial_law(model: StateSpaceModel, p: Values) -> Distribution:
 
 
 def transition_law(model: StateSpaceModel, p: Values, x: Array, u: Array | None) -> Distribution:
-    """`model.transition`, checked."""
-    return check_law(_call(model, "transition", p, x, u), f"{_name(model)}.transition()")
+    """`model.transition` for a row `u` of inputs as `check_inputs` gives it, checked."""
+    return _law(model, "transition", p, x, u)
 
 
 def observation_law(model: StateSpaceModel, p: Values, x: Array, u: Array | None) -> Distribution:
-    """`model.observation`, checked."""
-    return check_law(_call(model, "observation", p, x, u), f"{_name(model)}.observation()")
+    """`model.observation` for a row `u` of inputs as `check_inputs` gives it, checked."""
+    return _law(model, "observation", p, x, u)
+
+
+def _law(model: StateSpaceModel, method: str, p: Values, x: Array, u: Array | None) -> Distribution:
+    u, t = split_time(model, u)
+    time = {"t": t} if names_time(model, method) else {}
+    return check_law(_call(model, method, p, x, u, **time), f"{_name(model)}.{method}()")
 
 
 def advance(model: StateSpaceModel, x: Array, new: Array) -> Array:
@@ -91,6 +101,17 @@ def shapes(model: StateSpaceModel, u: Array | None) -> tuple[tuple[int, ...], tu
     return found[0], found[1]
 
 
+class Wrapper(StateSpaceModel):
+    """A model made from another one, `model`, whose laws it calls with `forward`."""
+
+    model: eqx.AbstractVar[StateSpaceModel]
+
+
+def forward(model: StateSpaceModel, method: str, p: Values, x: Any, u: Any, t: Any) -> Any:
+    """Call a law of a wrapped model, with the time index if that law names it."""
+    return getattr(model, method)(p, x, u, **({"t": t} if names_time(model, method) else {}))
+
+
 def fix(model: StateSpaceModel, values: Mapping[str, Any]) -> StateSpaceModel:
     """The same model with some parameters known: `epf.fix(Sin(), {"theta": 0.7})`."""
     priors = parameters(model).priors
@@ -100,7 +121,7 @@ def fix(model: StateSpaceModel, values: Mapping[str, Any]) -> StateSpaceModel:
     return _Fixed(model, {name: as_parameter(name, value, priors[name]) for name, value in values.items()})
 
 
-class _Fixed(StateSpaceModel):
+class _Fixed(Wrapper):
     """A model some of whose parameters have known values."""
 
     model: StateSpaceModel
@@ -115,26 +136,78 @@ class _Fixed(StateSpaceModel):
     def initial(self, p: Any) -> Distribution:
         return self.model.initial(self._all(p))
 
-    def transition(self, p: Any, x: Any, u: Any) -> Distribution:
-        return self.model.transition(self._all(p), x, u)
+    def transition(self, p: Any, x: Any, u: Any, t: Any = None) -> Distribution:
+        return forward(self.model, "transition", self._all(p), x, u, t)
 
-    def observation(self, p: Any, x: Any, u: Any) -> Distribution:
-        return self.model.observation(self._all(p), x, u)
+    def observation(self, p: Any, x: Any, u: Any, t: Any = None) -> Distribution:
+        return forward(self.model, "observation", self._all(p), x, u, t)
 
     def advance(self, x: Any, new: Any) -> Any:
         return self.model.advance(x, new)
+
+
+# The time index of a step travels in the last two columns of its inputs, as two numbers below 2^16: so it passes through
+# blocks, streams, replay and files like any other input, and float32 holds it exactly.
+TIME_COLUMNS = 2
+_BASE = 1 << 16
+
+
+def names_time(model: StateSpaceModel, method: str) -> bool:
+    """Whether a law of the model has an argument `t`."""
+    if isinstance(model, Wrapper):
+        return names_time(model.model, method)
+    return _class_names_time(type(model), method)
+
+
+@functools.lru_cache(maxsize=512)
+def _class_names_time(cls: type, method: str) -> bool:
+    return names_argument_t(getattr(cls, method))
+
+
+def names_argument_t(function: Callable[..., Any]) -> bool:
+    """Whether a function has an argument `t`."""
+    try:
+        return "t" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # built-in functions have no signature
+        return False
+
+
+def uses_time(model: StateSpaceModel) -> bool:
+    """Whether any law of the model has an argument `t`, so that its inputs carry the time index."""
+    check_is_model(model)
+    return names_time(model, "transition") or names_time(model, "observation")
+
+
+def time_columns(first: int, steps: int) -> np.ndarray:
+    """The columns that hold the time indices `first` + 1 to `first` + `steps`: shape (steps, 2)."""
+    return np.stack(np.divmod(np.arange(first + 1, first + steps + 1), _BASE), axis=1)
+
+
+def first_row(model: StateSpaceModel) -> Array | None:
+    """A row of inputs to trace a model with that has none of its own: the time index 1 where a law names it, or None."""
+    return jnp.asarray(time_columns(0, 1)[0], float) if uses_time(model) else None
+
+
+def split_time(model: StateSpaceModel, u: Array | None) -> tuple[Array | None, Int[Array, ""] | None]:
+    """A row of inputs as the user gave it (None without inputs), and the time index if the model uses it."""
+    if not uses_time(model):
+        return u, None
+    if u is None:
+        raise ModelError(f"{_name(model)} has a law with the argument t, so each step needs a row of check_inputs().")
+    high, low = u[..., -2].astype(jnp.int32), u[..., -1].astype(jnp.int32)
+    return u[..., :-TIME_COLUMNS] if u.shape[-1] > TIME_COLUMNS else None, high * _BASE + low
 
 
 def _name(model: StateSpaceModel) -> str:
     return _name(model.model) if isinstance(model, _Fixed) else type(model).__name__
 
 
-def _call(model: StateSpaceModel, method: str, *arguments: Any) -> Any:
+def _call(model: StateSpaceModel, method: str, *arguments: Any, **time: Any) -> Any:
     """Call a method that the user wrote; whatever it raises is reported as the model's, in one sentence."""
     check_is_model(model)
     where = f"{_name(model)}.{method}()"
     try:
-        return getattr(model, method)(*arguments)
+        return getattr(model, method)(*arguments, **time)
     except UnknownParameterError as error:
         raise UnknownParameterError(f"{where}: {error}") from error
     except EPFError:

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from epf.errors import NumericalError, SettingError
-from epf.model._check import check_inputs, check_model, check_seed, is_whole
+from epf.errors import NumericalError
+from epf.model._check import check_inputs, check_model, check_seed
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Values
+from epf.model._settings import require_count
 from epf.numerics._keys import root_key, step_key
 
 
@@ -25,9 +26,8 @@ def simulate(
     `values` gives every unknown parameter its true value. Returns `x` of shape (steps, *state) and `y` of shape
     (steps, *observation); `x[0]` is x_1, and `y[0]` observes it.
     """
-    if not is_whole(steps) or steps < 1:
-        raise SettingError(f"steps = {steps!r}: it must be a whole number, 1 or more.")
-    us = check_inputs(inputs, int(steps))
+    steps = require_count("simulate", "steps", steps)
+    us = check_inputs(model, inputs, steps)
     check_model(model, None if us is None else us[0])
     theta = parameters(model).vector(values)
     p = parameters(model).named(theta)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.errors import UnsupportedModelError
+from epf.filters._base import Caveat
 from epf.model._model import StateSpaceModel, parameters
 from epf.numerics._keys import root_key
 from epf.posterior._posterior import Posterior
@@ -79,9 +80,9 @@ class Offline(eqx.Module):
         """What the run itself settled, to be added to the settings; `paused` are the iterations after which it paused."""
         return {}
 
-    def doubts(self, state: Any) -> str | None:
-        """A sentence for the reader of a result that is not to be trusted."""
-        return None
+    def caveats(self, state: Any) -> tuple[Caveat, ...]:
+        """What the verdict says about this method, given its last state."""
+        return ()
 
 
 class Sequential(Offline):
@@ -93,8 +94,13 @@ class Sequential(Offline):
 
     @property
     def residuals_add_up(self) -> bool:
-        """As of a filter: nothing is approximated here."""
+        """As for a filter; nothing is approximated here."""
         return True
+
+    @property
+    @abstractmethod
+    def weighted_particles(self) -> int:
+        """Number of particles that the effective sample size counts."""
 
     def iterations(self, steps: int) -> int:
         return steps

@@ -162,7 +162,7 @@ class ParticleGibbs(MarkovChains):
     def _theta(self, key, gibbs: Conjugate | None, window: Window, model, theta, path, states, ys, us) -> Array:
         if gibbs is None:
             return draw_by_slices(key, window, model, theta, path, states, ys, us)
-        return draw_conjugate(key, gibbs, model, theta, path, states, ys, us)
+        return draw_conjugate(key, gibbs, theta, path, states, ys, us)
 
     def path(
         self,

@@ -166,7 +166,7 @@ class PointMass(Filter):
         """
         if not is_whole(rounds) or rounds < 1:
             raise SettingError(f"refined(rounds={rounds!r}): it must be a whole number, 1 or more.")
-        us = check_inputs(inputs, len(y))
+        us = check_inputs(model, inputs, len(y))
         ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
         method = self
         for _ in range(rounds):

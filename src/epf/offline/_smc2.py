@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import SettingError
 from epf.filters._bank import Filters
-from epf.filters._base import Info
+from epf.filters._base import Caveat, Info
 from epf.model._check import is_number, is_whole, plain
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
@@ -130,6 +130,10 @@ class SMC2(Sequential):
             raise SettingError(
                 f"SMC2(resampling={self.resampling!r}): it must be a scheme such as epf.resampling.Systematic(threshold=1.0)."
             )
+
+    @property
+    def weighted_particles(self) -> int:
+        return self.thetas
 
     def begin(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None) -> Population:
         return _begin(self, key, model)
@@ -240,14 +244,14 @@ class SMC2(Sequential):
         grown = [f"{self.particles * 2 ** (k + 1)} after t = {t}" for k, t in enumerate(paused)]
         return {"particles": ", ".join([f"{self.particles} in each filter at first", *grown])}
 
-    def doubts(self, state: Population) -> str | None:
+    def caveats(self, state: Population) -> tuple[Caveat, ...]:
         if not int(state.starved):
-            return None
-        return (
-            f"At t = {int(state.starved)} SMC2 accepted fewer than {_FEW_ACCEPTED:.0%} of its moves with the "
-            f"{state.particles} inner particles that it may have at most, so the thetas are poorly renewed from there on: "
-            "raise `most`, or give a better proposal."
+            return ()
+        sentence = (
+            f"From t = {int(state.starved)} on, SMC2 accepted fewer than {_FEW_ACCEPTED:.0%} of its moves with the maximum "
+            f"of {state.particles} inner particles, so the thetas are poorly renewed: raise `most`, or use a better proposal."
         )
+        return (Caveat(1, sentence),)
 
 
 @eqx.filter_jit

@@ -82,7 +82,7 @@ def forecast(
     for name, value in (("steps", steps), ("num_samples", num_samples)):
         if not is_whole(value) or value < 1:
             raise SettingError(f"forecast({name}={value!r}): it must be a whole number, 1 or more.")
-    us = check_inputs(inputs, int(steps), t)
+    us = check_inputs(model, inputs, int(steps), t)
     key = root_key(check_seed(seed))
     note = _TOGETHER if posterior.in_pairs else _APART
     x, y = _run(model, posterior, key, int(num_samples), int(steps), us)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from epf.errors import CheckpointError, reason
-from epf.results._approximation_error import MAX_ERROR, approximation_error
 from epf.results._plots import BLUE, GREY, ORANGE, density_curves
+from epf.results._record import MAX_ERROR, approximation_error
 from epf.results._verdict import LEVELS, judge
 from epf.storage._checkpoint import versions
 
@@ -186,16 +186,13 @@ def _dots(figure: Any, time: np.ndarray, values: np.ndarray) -> None:
 def _diagnostics(result: Any) -> list[Any]:
     record, time = result.record, result.history["time"].values
     at, charts = _thin(len(time)), []
-    adds_up = (
-        result.settings.get("method") != "MarginalEPF" if result.method is None else result.method.residuals_add_up
-    )
     series = [
         ("effective particles", record.info.ess),
         ("unique ancestors", record.info.ancestors),
         ("log-evidence of a step", record.info.log_evidence),
     ]
     if not np.isnan(record.info.residual).all():
-        series.append(("nats off", approximation_error(record, adds_up)))
+        series.append(("nats off", approximation_error(record, result.method_facts.residuals_add_up)))
     for label, values in series:
         if np.isnan(values).all():
             continue

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from epf.errors import SettingError
-from epf.results._approximation_error import MAX_ERROR, approximation_error
+from epf.results._record import MAX_ERROR, approximation_error
 from epf.results._tables import flat
 from epf.results._verdict import judge
 
@@ -242,9 +242,6 @@ def plot_diagnostics(result: Any, ax: Any = None) -> Any:
     Steps whose observation was set aside are marked; the title is the verdict on the run.
     """
     time = result.history["time"].values
-    adds_up = (
-        result.settings.get("method") != "MarginalEPF" if result.method is None else result.method.residuals_add_up
-    )
     series: list[tuple[str, np.ndarray]] = []
     if not np.isnan(result.record.info.ess).all():
         series.append(("effective particles", np.asarray(result.record.info.ess)))
@@ -252,7 +249,7 @@ def plot_diagnostics(result: Any, ax: Any = None) -> Any:
         series.append(("unique ancestors", np.asarray(result.record.info.ancestors)))
     series.append(("log-evidence of a step", np.asarray(result.record.info.log_evidence)))
     if not np.isnan(result.record.info.residual).all():
-        series.append(("nats off", approximation_error(result.record, adds_up)))
+        series.append(("nats off", approximation_error(result.record, result.method_facts.residuals_add_up)))
     axes = _panels(len(series), ax, "plot_diagnostics")
     for panel, (label, values) in zip(axes, series, strict=True):
         panel.plot(time, np.where(np.isfinite(values), values, np.nan), color=BLUE, linewidth=0.8)

@@ -1,15 +1,18 @@
-"""One row of a history: a step's Info and a summary of the posterior."""
+"""One row of a history (a step's Info and a summary of the posterior), and the approximation error of all rows."""
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from epf.filters._base import Info
 from epf.posterior._posterior import Posterior
 
+MAX_ERROR = 0.5  # nats, above which a posterior is not to be trusted
+
 
 class Record(eqx.Module):
-    """What history keeps of one step: the filter's Info and a summary of the posterior, never the cloud."""
+    """What the history keeps of each step: the filter's Info and a summary of the posterior, never the particles."""
 
     info: Info
     mean: Float[Array, "*time p"]
@@ -20,8 +23,26 @@ class Record(eqx.Module):
 
 
 def record(info: Info, posterior: Posterior, quantile_levels: Float[Array, " quantile_levels"]) -> Record:
-    """A step's row of the history."""
+    """One step's row of the history."""
     summary = (*posterior.moments(), posterior.quantiles(quantile_levels), *posterior.state_moments())
-    # Whatever the filter thinks of its step, an answer that is not a number is none.
+    # A NaN in the summary fails the step, whether or not the filter noticed.
     lost = jnp.any(jnp.array([jnp.any(jnp.isnan(part)) for part in summary]))
     return Record(eqx.tree_at(lambda info: info.failed, info, info.failed | lost), *summary)
+
+
+def approximation_error(record: Record, add_up: bool, before: float = 0.0) -> np.ndarray:
+    """Estimated error of the approximated log-density after each step, in nats; 0 where nothing is approximated.
+
+    Where residuals `add_up` (`Filter.residuals_add_up`), the errors of single steps add up like independent ones, from
+    `before` on. Old errors lose weight as the posterior shrinks, since they vary less over a smaller region.
+    """
+    residual = np.nan_to_num(np.asarray(record.info.residual, float), nan=0.0, posinf=1e6)
+    if not add_up:
+        return residual
+    with np.errstate(all="ignore"):
+        shrink = np.nanmax(np.minimum(record.sd[1:] / record.sd[:-1], 1.0), axis=1, initial=0.0)
+    total, found = before, []
+    for step, weight in zip(residual, [1.0, *np.nan_to_num(shrink, nan=1.0)], strict=True):
+        total = float(np.hypot(total * weight, min(step, 1e6)))
+        found.append(total)
+    return np.asarray(found)

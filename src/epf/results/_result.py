@@ -1,11 +1,12 @@
-"""Result: the answer a user holds."""
+"""Answer: what every fit returns. Result: the answer of a method that has a posterior after each observation."""
 
 import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import equinox as eqx
 import numpy as np
 
 from epf.errors import SettingError
@@ -13,32 +14,58 @@ from epf.filters._base import Filter
 from epf.model._check import is_number
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
-from epf.offline._base import Sequential
+from epf.offline._base import Offline, Sequential
 from epf.posterior._posterior import Posterior
 from epf.results._forecast import Forecast, forecast
 from epf.results._record import Record
+from epf.results._verdict import MethodFacts, Verdict, judge
+
+if TYPE_CHECKING:
+    import arviz
+    import pandas as pd
+    import xarray as xr
+
+Method = TypeVar("Method", bound=Filter | Offline)
+Rows = TypeVar("Rows", bound=eqx.Module)
 
 
-class Answer:
-    """What every answer can be asked: the posterior after the last observation, by name, as numbers, draws and pictures."""
+class Answer(Generic[Method, Rows]):
+    """The posterior after the last observation, by parameter name: numbers, draws, forecasts and plots.
 
-    model: Any
-    """None, as the method and its state, in an answer that was loaded without it."""
-    num_observations: int
-    settings: dict[str, str]
-    _title = "Result"
+    `settings` says how the answer was made, including what was chosen automatically; `seconds` includes compilation.
+    `state` is the method's own state, from which `epf.fit(..., resume_from=result)` continues. `model`, `method` and
+    `state` are None in an answer that was loaded without its model.
+    """
+
+    interrupted = False
+
+    def __init__(
+        self,
+        model: StateSpaceModel | None,
+        method: Method | None,
+        seed: int,
+        t: int,
+        state: eqx.Module | None,
+        record: Rows,
+        seconds: float,
+        settings: dict[str, str],
+    ) -> None:
+        self.model = model
+        self.method = method
+        self.seed = seed
+        self.num_observations = t
+        self.state = state
+        self.record = record
+        """One row per step or iteration."""
+        self.seconds = seconds
+        self.settings = settings
 
     @cached_property
     def posterior(self) -> Posterior:
         """What is known of the parameters and the state after the last observation."""
-        return self._posterior()
-
-    @property
-    def log_evidence(self) -> float:
-        """log p(y_1:t), as the method estimates it."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def parameters(self) -> Parameters:
         return self.posterior.parameters
 
@@ -71,10 +98,16 @@ class Answer:
         """Equally weighted posterior draws by name."""
         return self.posterior.sample(num_samples, seed)
 
+    def summary(self, quantile_levels: Sequence[float] = (0.05, 0.5, 0.95)) -> "pd.DataFrame":
+        """A table with one row per parameter: mean, sd and quantiles."""
+        from epf.results._tables import summary
+
+        return summary(self, quantile_levels)
+
     def forecast(self, steps: int, *, inputs: Any = None, num_samples: int = 1000, seed: int = 0) -> Forecast:
-        """Draws of the next `steps` states and observations, with intervals; `inputs` (steps, k) if the model has some."""
+        """Draws of the next `steps` states and observations; `inputs` has shape (steps, k) for a model with inputs."""
         if self.model is None:
-            raise SettingError("A forecast needs the model: load the result with it, as in epf.load(path, model).")
+            raise SettingError("forecast() needs the model: load the result with it, as in epf.load(path, model).")
         return forecast(self.model, self.posterior, self.num_observations, steps, inputs, num_samples, seed)
 
     def plot_density(self, names: Any = None, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
@@ -84,42 +117,33 @@ class Answer:
         return plot_density(self, names, truth, ax)
 
     def plot_pair(self, names: Any = None, num_samples: int = 1000, seed: int = 0, axes: Any = None) -> Any:
-        """Parameters against each other, as posterior draws."""
+        """Posterior draws of each pair of parameters."""
         from epf.results._plots import plot_pair
 
         return plot_pair(self, names, num_samples, seed, axes)
 
     def plot_forecast(self, steps: int = 20, y: Any = None, inputs: Any = None, ax: Any = None) -> Any:
-        """The observations to come, with intervals."""
+        """Forecast of the next observations, with intervals."""
         from epf.results._plots import plot_forecast
 
         return plot_forecast(self, steps, y, inputs, ax)
 
     def __repr__(self) -> str:
-        low, high = self.posterior.quantile(0.05), self.posterior.quantile(0.95)
-        mean, sd = self.mean, self.sd
+        mean, sd, intervals = self.mean, self.sd, self.interval(0.9)
         lines = [f"{key}: {value}" for key, value in self.settings.items()]
         for name in mean:
-            lines.append(f"{name}: mean {mean[name]:.4g}, sd {sd[name]:.3g}, 90% {low[name]:.4g} .. {high[name]:.4g}"
+            low, high = intervals[name]
+            lines.append(f"{name}: mean {mean[name]:.4g}, sd {sd[name]:.3g}, 90% {low:.4g} .. {high:.4g}"
                          if np.ndim(mean[name]) == 0 else f"{name}: mean {mean[name]}, sd {sd[name]}")  # fmt: skip
-        return f"{self._title} after {self.num_observations} observations\n  " + "\n  ".join(
-            [*lines, *self._last_words()]
-        )
+        title = f"{type(self).__name__} after {self.num_observations} observations"
+        return "\n  ".join([title, *lines, self._last_line()])
 
-    def _posterior(self) -> Posterior:
+    def _last_line(self) -> str:
         raise NotImplementedError
 
-    def _last_words(self) -> list[str]:
-        """What is printed after the parameters."""
-        return []
 
-
-class Result(Answer):
-    """The posterior after the last observation, and its history.
-
-    `settings` says how it was made, with what was chosen automatically; `seconds` includes compilation. `state` is the
-    filter's own state at time `t`, from which `epf.fit(..., resume_from=result)` goes on.
-    """
+class Result(Answer[Filter | Sequential, Record]):
+    """The posterior after the last observation, and its history: the answer of a filter or of SMC2."""
 
     def __init__(
         self,
@@ -127,101 +151,93 @@ class Result(Answer):
         method: Filter | Sequential | None,
         seed: int,
         t: int,
-        state: Any,
+        state: eqx.Module | None,
         record: Record,
         quantile_levels: tuple[float, ...],
         seconds: float,
         settings: dict[str, str],
     ) -> None:
-        self.model = model
-        self.method: Any = method
-        self.seed = seed
-        self.num_observations = t
-        self.state = state
-        self.record = record
+        super().__init__(model, method, seed, t, state, record, seconds, settings)
         self.quantile_levels = quantile_levels
-        self.seconds = seconds
-        self.settings = settings
         self.past: tuple[np.ndarray, np.ndarray | None] | None = None
-        """All observations and inputs so far, where the method goes through them again."""
+        """All observations and inputs so far, for a method that replays them."""
         self.inputs = 0
-        """How many inputs each step has."""
+        """Number of inputs per step."""
         self.clock: tuple[tuple[int, float], ...] = ()
         """(steps done, seconds since the start of the run) after each block of the last run."""
         self.paused: tuple[int, ...] = ()
-        """The steps after which the method stopped to grow."""
-        self.interrupted = False
+        """The steps after which the method paused to grow."""
 
-    def _posterior(self) -> Posterior:
+    @cached_property
+    def posterior(self) -> Posterior:
+        assert self.method is not None
+        assert self.model is not None
         return self.method.posterior(self.model, self.state)
+
+    @cached_property
+    def method_facts(self) -> MethodFacts:
+        """What the verdict needs to know of the method."""
+        return MethodFacts() if self.method is None else MethodFacts.of(self.method, self.state)
 
     @property
     def log_evidence(self) -> float:
-        """log p(y_1:t), as the filter estimates it."""
+        """log p(y_1:t), as the method estimates it."""
         return float(np.sum(self.record.info.log_evidence, dtype=np.float64))
 
     @cached_property
-    def history(self) -> Any:
-        """An xarray.Dataset over time: mean, sd, quantile, state_mean, state_sd, ess, log_evidence and the flags."""
-        from epf.results._dataset import history
+    def history(self) -> "xr.Dataset":
+        """A Dataset over time: mean, sd, quantile, state_mean, state_sd, ess, log_evidence and the flags."""
+        from epf.results._tables import history
 
-        return history(self.record, self.num_observations, self.quantile_levels, self.parameters.labels)
+        return history(self)
 
-    def summary(self, quantile_levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
-        """A small table (pandas.DataFrame), one row a parameter: mean, sd and quantiles."""
-        from epf.results._tables import summary
-
-        return summary(self, quantile_levels)
-
-    def to_xarray(self) -> Any:
-        """The history as an xarray.Dataset that also carries the settings and the versions."""
+    def to_xarray(self) -> "xr.Dataset":
+        """The history, with the settings and the library versions as attributes."""
         from epf.results._tables import to_xarray
 
         return to_xarray(self)
 
-    def to_arviz(self, num_samples: int = 4000, observed: Any = None, seed: int = 0) -> Any:
-        """ArviZ's InferenceData: equally weighted draws of posterior and prior, the next observation's predictive draws,
-        the observed data if given, and the statistics of each step."""
+    def to_arviz(self, num_samples: int = 4000, observed: Any = None, seed: int = 0) -> "arviz.InferenceData":
+        """Equally weighted draws of posterior and prior, predictive draws of the next observation, the observed data if
+        given, and the statistics of each step."""
         from epf.results._tables import to_arviz
 
         return to_arviz(self, num_samples, observed, seed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the result into a folder; `epf.load(path)` reads it, `epf.load(path, model)` can also go on from it."""
+        """Write the result into a folder: `epf.load(path)` reads it, and `epf.load(path, model)` can also continue it."""
         from epf.results._saving import save
 
         save(self, Path(path))
 
     def plot(self, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
-        """Each parameter over time with its central band, and the truth where it is known; returns matplotlib axes."""
+        """Each parameter over time with its central interval, and the truth if given; returns matplotlib axes."""
         from epf.results._plots import plot_history
 
         return plot_history(self, truth, ax)
 
     def plot_states(self, y: Any = None, truth: Any = None, ax: Any = None) -> Any:
-        """The filtered states over time with the observations."""
+        """The filtered states over time, with the observations."""
         from epf.results._plots import plot_states
 
         return plot_states(self, y, truth, ax)
 
     def plot_diagnostics(self, ax: Any = None) -> Any:
-        """Effective particles, evidence and residual alarm over time, and the verdict."""
+        """Effective sample size, evidence and approximation error over time, and the verdict."""
         from epf.results._plots import plot_diagnostics
 
         return plot_diagnostics(self, ax)
 
     @property
-    def verdict(self) -> Any:
-        """Whether to trust this result, in words: good, doubtful or do not trust, and why."""
-        from epf.results._verdict import judge
-
+    def verdict(self) -> Verdict:
+        """Whether to trust this result: good, doubtful or do not trust, with the reasons."""
         return judge(self)
 
     def report(self, path: str | os.PathLike[str], y: Any = None, title: str | None = None) -> None:
-        """Write an interactive HTML page that opens offline; with the observations `y`, these are shown with the states."""
+        """Write an interactive HTML page that opens offline; the observations `y` are shown with the states."""
         from epf.results._page import write_page
 
         write_page(self, Path(path), y, title)
 
-    def _last_words(self) -> list[str]:
-        return [f"log-evidence: {self.log_evidence:.5g}"]
+    def _last_line(self) -> str:
+        return f"log-evidence: {self.log_evidence:.5g}"

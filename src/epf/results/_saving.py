@@ -1,84 +1,95 @@
-"""An answer as a folder: one file for programs, small ones for people.
+"""An answer as a folder: one file for this library, small ones for people and other programs.
 
-`result.epf` holds what was kept of every step or iteration, the method's state and, of a filter, some draws of the
-parameters, so that a colleague without the model can still look at the answer. `summary.csv` and `settings.json` are read
-by anything, and so is `draws.npz`, the draws of Markov chains by name.
+`result.epf` holds the record of every step or iteration, the method's state, what the verdict needs to know of the method
+and, for a filter, some draws of the parameters, so that the answer can be read without the model. Any program can read
+`summary.csv`, `settings.json` and, for Markov chains, `draws.npz`, which has the draws by name.
 """
 
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from epf.errors import CheckpointError, SettingError, reason
-from epf.filters._base import Info
+from epf.filters._base import Caveat, Info
 from epf.model._model import StateSpaceModel
 from epf.offline._base import Draw, MarkovChains
 from epf.results._record import Record
+from epf.results._verdict import MethodFacts
 from epf.storage._checkpoint import Wanted, leaves, malformed, owner, save_state, versions
 from epf.storage._tensors import TensorFile
+
+if TYPE_CHECKING:
+    from epf.results._chains import Chains
+    from epf.results._result import Answer, Result
 
 NAME = "result.epf"
 _DRAWS = 4000
 _PAST = ("past.ys", "past.us")
 _SMOOTHED = ("smoothed.mean", "smoothed.sd")
-_MOST_PAUSES = 31
-_MOST_CHOSEN = 1 << 20  # particles or steps that a file alone can ask for
+_MAX_PAUSES = 31
+_MAX_CHOSEN = 1 << 20  # particles or steps that a file alone can ask for
 
 Shapes = dict[str, tuple[int, ...]]
 
 
-def save(result: Any, folder: Path) -> None:
-    """Write a result; an existing folder of the same name is written over, file by file."""
+def save(result: "Result", folder: Path) -> None:
+    """Write a result; the files of an existing folder are overwritten one by one."""
     _check_has_model(result)
     draws = [np.reshape(values, (_DRAWS, -1)) for values in result.sample(_DRAWS).values()]
     arrays = {"draws": np.concatenate([np.zeros((_DRAWS, 0), np.asarray(result.record.mean).dtype), *draws], axis=1)}
-    facts = {"quantile_levels": [float(level).hex() for level in result.quantile_levels], "paused": list(result.paused)}
-    _save(result, folder, "result", result.inputs, facts, arrays)
+    facts = {
+        "quantile_levels": [float(level).hex() for level in result.quantile_levels],
+        "paused": list(result.paused),
+        "method": result.method_facts._asdict(),
+    }
+    _save(result, folder, "result", result.past, result.inputs, facts, arrays)
 
 
-def save_chains(chains: Any, folder: Path) -> None:
-    """Write Markov chains: all their iterations, what they chose from the data, and the draws for any other program."""
-    _check_has_model(chains)
-    smoothed = chains.smoothed_moments
-    arrays = {} if smoothed is None else {n: np.asarray(part) for n, part in zip(_SMOOTHED, smoothed, strict=True)}
+def save_chains(chains: "Chains", folder: Path) -> None:
+    """Write Markov chains: all iterations, what the method chose from the data, and the draws for other programs."""
+    method, settled = _check_has_model(chains), chains.settled
+    moments = chains.smoothed_moments
+    arrays: dict[str, np.ndarray] = {} if moments is None else {_SMOOTHED[0]: moments[0], _SMOOTHED[1]: moments[1]}
     facts = {
         "done": chains.done,
-        "chains": chains.method.chains,
+        "chains": method.chains,
         "warmup": chains.warmup,
-        "chosen": {name: getattr(chains.settled, name) for name in _open(chains.method)},
+        "chosen": {name: getattr(settled, name) for name in _left_open(method)},
     }
     inputs = 0 if chains.past[1] is None else chains.past[1].shape[1]
-    _save(chains, folder, "chains", inputs, facts, arrays)
+    _save(chains, folder, "chains", chains.past, inputs, facts, arrays)
     try:
         np.savez_compressed(folder / "draws.npz", **chains.draws)  # type: ignore[arg-type]  names are not numpy's own
     except OSError as error:
-        raise _unwritten(folder, error) from error
+        raise _not_written(folder, error) from error
 
 
 def _save(
-    answer: Any, folder: Path, kind: str, inputs: int, facts: dict[str, Any], arrays: dict[str, np.ndarray]
+    answer: "Answer",
+    folder: Path,
+    kind: str,
+    past: tuple[np.ndarray, np.ndarray | None] | None,
+    inputs: int,
+    facts: dict[str, Any],
+    arrays: dict[str, np.ndarray],
 ) -> None:
-    """What all answers have, with what this kind has beside it."""
+    """Write what all answers have, with the facts and arrays of this kind."""
+    assert answer.model is not None
+    assert answer.method is not None
+    about = {**answer.settings, "seed": answer.seed, "observations": answer.num_observations, "versions": versions()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         answer.summary().to_csv(folder / "summary.csv")
-        about = {
-            **answer.settings,
-            "seed": answer.seed,
-            "observations": answer.num_observations,
-            "versions": versions(),
-        }
         (folder / "settings.json").write_text(json.dumps(about, indent=2) + "\n")
     except OSError as error:
-        raise _unwritten(folder, error) from error
+        raise _not_written(folder, error) from error
     arrays = arrays | {name: np.asarray(value) for name, value in leaves("record", answer.record).items()}
-    if answer.past is not None:
-        arrays |= {name: rows for name, rows in zip(_PAST, answer.past, strict=True) if rows is not None}
+    arrays |= {name: rows for name, rows in zip(_PAST, past or (None, None), strict=True) if rows is not None}
     facts = facts | {
         "seconds": answer.seconds.hex(),
         "settings": answer.settings,
@@ -90,13 +101,13 @@ def _save(
 
 
 def wanted(file: TensorFile, model: StateSpaceModel | None, method: Any) -> Wanted:
-    """The arrays beside the method's state, if their shapes fit together."""
+    """The arrays that must be beside the method's state, if the facts are valid."""
     t, facts, shapes = file.header["t"], file.header["facts"], {k: v.shape for k, v in file.layouts.items()}
     if file.header["kind"] == "chains":
-        sound, rows = _are_facts_of_chains(facts, method), _rows_of_chains
+        valid, rows = _are_facts_of_chains(facts, method), _rows_of_chains
     else:
-        sound, rows = _are_facts_of_result(facts), _rows_of_result
-    if not (sound and _are_facts(facts)):
+        valid, rows = _are_facts_of_result(facts), _rows_of_result
+    if not (valid and _are_facts(facts)):
         raise malformed(file.path)
     right = rows(t, facts, shapes) | {name: (t, *shapes[name][1:]) for name in _PAST if name in shapes}
     dtypes = {name: layout.dtype for name, layout in file.layouts.items()}
@@ -104,7 +115,7 @@ def wanted(file: TensorFile, model: StateSpaceModel | None, method: Any) -> Want
 
 
 def _rows_of_result(t: int, facts: dict[str, Any], shapes: Shapes) -> Shapes:
-    """A row for every step, and the draws."""
+    """One row per step, and the draws."""
     p, state = _size(facts), shapes.get("record.state_mean", ())[1:]
     rows: Shapes = {f"record.info.{field.name}": () for field in dataclasses.fields(Info)}
     rows |= {"record.mean": (p,), "record.sd": (p,), "record.quantiles": (len(facts["quantile_levels"]), p)}
@@ -113,7 +124,7 @@ def _rows_of_result(t: int, facts: dict[str, Any], shapes: Shapes) -> Shapes:
 
 
 def _rows_of_chains(t: int, facts: dict[str, Any], shapes: Shapes) -> Shapes:
-    """A row for every iteration with an entry for every chain, and the smoothed states of chains that have paths."""
+    """One row per iteration with an entry per chain, and the smoothed states of chains that draw paths."""
     each, state = (facts["done"], facts["chains"]), shapes.get("record.x", ())[2:]
     found: Shapes = {"record.theta": (*each, _size(facts)), "record.x": (*each, *state)}
     found |= {"record.log_likelihood": each, "record.accepted": each, "past.ys": (t,)}
@@ -121,20 +132,26 @@ def _rows_of_chains(t: int, facts: dict[str, Any], shapes: Shapes) -> Shapes:
 
 
 def record_of(kind: str, arrays: dict[str, np.ndarray]) -> Any:
-    """What was kept of the run, from its arrays: those of all steps or iterations, put where the numbers of one are."""
+    """The record of a run, from its arrays; jaxtyping sees the shapes of one row, which the arrays then replace."""
 
-    def one(whole: type, name: str = "record", **parts: Any) -> Any:
+    def one_row(whole: type, name: str = "record", **parts: Any) -> Any:
         names = [field.name for field in dataclasses.fields(whole) if field.name not in parts]
         rows = {field: arrays[f"{name}.{field}"] for field in names}
         return whole(**parts, **{field: jnp.zeros(row.shape[1:], row.dtype) for field, row in rows.items()})
 
-    step = one(Draw) if kind == "chains" else one(Record, info=one(Info, "record.info"))
-    return jax.tree.unflatten(jax.tree.structure(step), [arrays[name] for name in leaves("record", step)])
+    row = one_row(Draw) if kind == "chains" else one_row(Record, info=one_row(Info, "record.info"))
+    return jax.tree.unflatten(jax.tree.structure(row), [arrays[name] for name in leaves("record", row)])
 
 
 def settled_of(method: MarkovChains, facts: dict[str, Any]) -> MarkovChains:
     """The method with what it chose from the data."""
     return dataclasses.replace(method, **facts["chosen"])
+
+
+def method_facts_of(facts: dict[str, Any]) -> MethodFacts:
+    """What the verdict needs to know of the method."""
+    saved = facts.get("method", MethodFacts()._asdict())  # not in files of the first versions
+    return MethodFacts(**{**saved, "caveats": tuple(Caveat(*caveat) for caveat in saved["caveats"])})
 
 
 def _support(prior: Any) -> str:
@@ -146,25 +163,26 @@ def _size(facts: dict[str, Any]) -> int:
     return sum(int(np.prod(shape)) for _, shape, _ in facts["parameters"])
 
 
-def _open(method: MarkovChains) -> list[str]:
-    """The settings that are chosen from the data."""
+def _left_open(method: MarkovChains) -> list[str]:
+    """The settings that the method chooses from the data."""
     return [field.name for field in dataclasses.fields(method) if getattr(method, field.name) is None]
 
 
-def _check_has_model(answer: Any) -> None:
+def _check_has_model(answer: "Answer") -> Any:
     if answer.model is None:
         raise SettingError(
             "save() cannot write a result that was loaded without its model: copy its folder, or load it with the model, as "
             "in epf.load(path, model)."
         )
+    return answer.method
 
 
-def _unwritten(folder: Path, error: OSError) -> CheckpointError:
+def _not_written(folder: Path, error: OSError) -> CheckpointError:
     return CheckpointError(f"{folder} cannot be written ({reason(error)}): check the folder and the disk.")
 
 
 def _are_facts(facts: dict[str, Any]) -> bool:
-    """Whether what all answers have is of its kind."""
+    """Whether the facts that all answers have are valid."""
     try:
         return (
             float.fromhex(facts["seconds"]) >= 0.0
@@ -185,28 +203,34 @@ def _are_facts(facts: dict[str, Any]) -> bool:
 
 def _are_facts_of_result(facts: dict[str, Any]) -> bool:
     try:
+        method = facts.get("method", MethodFacts()._asdict())
+        particles = method["weighted_particles"]
         return (
             all(0.0 <= float.fromhex(level) <= 1.0 for level in facts["quantile_levels"])
-            and len(facts.get("paused", [])) <= _MOST_PAUSES
+            and len(facts.get("paused", [])) <= _MAX_PAUSES
             and all(_is_count(t, 1) for t in facts.get("paused", []))
+            and method.keys() == set(MethodFacts._fields)
+            and type(method["residuals_add_up"]) is bool
+            and (particles is None or _is_count(particles, 1))
+            and all(_is_count(level, 0, 2) and isinstance(sentence, str) for level, sentence in method["caveats"])
         )
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return False
 
 
 def _are_facts_of_chains(facts: dict[str, Any], method: MarkovChains | None) -> bool:
-    """With the method, also whether the chains are its own and what was left open was chosen."""
+    """With the method, also whether the chains are its own and every open setting was chosen."""
     try:
         return (
             _is_count(facts["done"], 1)
             and _is_count(facts["chains"], 1)
             and _is_count(facts["warmup"], 0)
             and "method" in facts["settings"]
-            and all(_is_count(value, 0, _MOST_CHOSEN) for value in facts["chosen"].values())
+            and all(_is_count(value, 0, _MAX_CHOSEN) for value in facts["chosen"].values())
             and (
                 method is None
                 or (facts["chains"], facts["warmup"], {*facts["chosen"]})
-                == (method.chains, method.warmup, {*_open(method)})
+                == (method.chains, method.warmup, {*_left_open(method)})
             )
         )
     except (KeyError, TypeError, AttributeError):

@@ -1,8 +1,8 @@
-"""A posterior as a small table, and as ArviZ's groups."""
+"""Results as tables of other libraries: xarray, pandas and ArviZ."""
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -10,18 +10,25 @@ import numpy as np
 from epf.errors import ModelError, SettingError
 from epf.model._check import is_whole
 from epf.numerics._keys import particle_keys, root_key
+from epf.storage._checkpoint import versions
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+    from epf.results._chains import Chains
+    from epf.results._result import Answer, Result
 
 _CHAINS = 4
 
 
-def summary(result: Any, quantile_levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
-    """A pandas DataFrame, one row a parameter: mean, sd and quantiles, in the manner of ArviZ's summary."""
+def summary(answer: "Answer", quantile_levels: Sequence[float] = (0.05, 0.5, 0.95)) -> "pd.DataFrame":
+    """One row per parameter: mean, sd and quantiles, like ArviZ's summary."""
     import pandas as pd
 
-    labels = list(result.parameters.labels)
-    columns = {"mean": flat(result.mean), "sd": flat(result.sd)}
-    columns |= {f"{100 * level:g}%": flat(result.quantile(float(level))) for level in quantile_levels}
-    return pd.DataFrame(columns, index=pd.Index(labels, name="parameter"))
+    columns = {"mean": flat(answer.mean), "sd": flat(answer.sd)}
+    columns |= {f"{100 * level:g}%": flat(answer.quantile(float(level))) for level in quantile_levels}
+    return pd.DataFrame(columns, index=pd.Index(list(answer.parameters.labels), name="parameter"))
 
 
 def flat(values: dict[str, Any]) -> np.ndarray:
@@ -29,16 +36,51 @@ def flat(values: dict[str, Any]) -> np.ndarray:
     return np.concatenate([np.zeros(0), *(np.ravel(value) for value in values.values())])
 
 
-def to_xarray(result: Any) -> Any:
-    """The history, with the settings and the versions as its attributes."""
-    from epf.storage._checkpoint import versions
+def states_over_time(mean: Any, sd: Any) -> "xr.Dataset":
+    """`state_mean` and `state_sd` over time (1 for the first observation), and state for a vector state."""
+    import xarray as xr
 
+    dims = ("time", "state")[: np.ndim(mean)]
+    return xr.Dataset({"state_mean": (dims, mean), "state_sd": (dims, sd)}, {"time": np.arange(1, len(mean) + 1)})
+
+
+def history(result: "Result") -> "xr.Dataset":
+    """Dimensions: time (1 for the first observation), parameter, level, and state for a vector state."""
+    import xarray as xr
+
+    record, info, t = result.record, result.record.info, result.num_observations
+    state = ("time", "state")[: record.state_mean.ndim]
+    data = {
+        "mean": (("time", "parameter"), record.mean),
+        "sd": (("time", "parameter"), record.sd),
+        "quantile": (("time", "level", "parameter"), record.quantiles),
+        "state_mean": (state, record.state_mean),
+        "state_sd": (state, record.state_sd),
+        "ess": (("time",), info.ess),
+        "log_evidence": (("time",), np.cumsum(info.log_evidence, dtype=np.float64)),
+    }
+    data |= {name: (("time",), getattr(info, name)) for name in ("resampled", "collapsed", "invalid", "edge")}
+    for name in ("residual", "ancestors"):
+        if not np.isnan(getattr(info, name)).all():
+            data[name] = (("time",), getattr(info, name))
+    coordinates = {
+        "time": np.arange(t - len(info.ess) + 1, t + 1),
+        "parameter": np.asarray(result.parameters.labels, dtype=str),
+        "level": np.round(np.asarray(result.quantile_levels, dtype=float), 6),
+    }
+    if len(state) == 2:
+        coordinates["state"] = np.arange(record.state_mean.shape[1])
+    return xr.Dataset(data, coordinates)
+
+
+def to_xarray(result: "Result") -> "xr.Dataset":
+    """The history, with the settings and the library versions as attributes."""
     attributes = {**result.settings, "seed": result.seed, "seconds": result.seconds}
     return result.history.assign_attrs(attributes | {f"version of {name}": v for name, v in versions().items()})
 
 
 def arviz() -> Any:
-    """ArviZ, or a sentence on how to get it."""
+    """The ArviZ module, or an error that says how to install it."""
     try:
         import arviz as az
     except ImportError:
@@ -46,10 +88,10 @@ def arviz() -> Any:
     return az
 
 
-def chains_to_arviz(result: Any, observed: Any) -> Any:
-    """ArviZ's InferenceData of Markov chains: the posterior by chain, how each iteration went, and the observations."""
+def chains_to_arviz(result: "Chains", observed: Any) -> Any:
+    """ArviZ's InferenceData of Markov chains: posterior by chain, statistics of each iteration, and observations."""
     record = result.record
-    after = slice(-result.kept, None)
+    after = slice(-result.num_draws, None)
     statistics = {
         "lp": np.asarray(record.log_likelihood[after]).T,
         "acceptance_rate": np.asarray(record.accepted[after]).T,
@@ -63,8 +105,8 @@ def chains_to_arviz(result: Any, observed: Any) -> Any:
     )
 
 
-def to_arviz(result: Any, num_samples: int, observed: Any, seed: int) -> Any:
-    """ArviZ's InferenceData; draws are independent, so how they are cut into chains means nothing."""
+def to_arviz(result: "Result", num_samples: int, observed: Any, seed: int) -> Any:
+    """ArviZ's InferenceData; the draws are independent, so their division into chains has no meaning."""
     az = arviz()
     if not is_whole(num_samples) or num_samples < _CHAINS:
         raise SettingError(f"to_arviz(num_samples={num_samples!r}): it must be a whole number, {_CHAINS} or more.")
@@ -80,14 +122,14 @@ def to_arviz(result: Any, num_samples: int, observed: Any, seed: int) -> Any:
     if result.model is not None:
         prior = np.asarray(jax.vmap(params.sample)(particle_keys(root_key(seed), num_samples)))
         groups["prior"] = {name: chains(values) for name, values in params.as_dict(prior, (num_samples,)).items()}
-        with contextlib.suppress(ModelError):  # its laws may need inputs, and those of the next step are not known
+        with contextlib.suppress(ModelError):  # the laws may need the inputs of the next step, which are not known
             groups["posterior_predictive"] = {
                 "y_next": chains(result.forecast(1, num_samples=num_samples, seed=seed).y[:, 0])
             }
     if observed is not None:
         groups["observed_data"] = {"y": np.asarray(observed, float)}
     data = az.from_dict(**groups, attrs={name: str(value) for name, value in result.settings.items()})
-    # One number a time step, not a draw: ArviZ's own way of making this group would take them for draws.
+    # One number per time step: from_dict would take them for draws.
     names = ["ess", "log_evidence", "resampled", "collapsed", "invalid"]
     data.add_groups({"sample_stats": result.history[[name for name in names if name in result.history]]})
     return data

@@ -1,29 +1,43 @@
-"""Whether to trust a run, in words: good, doubtful or do not trust, and why."""
+"""Whether to trust a run: good, doubtful or do not trust, with the reasons.
 
-from typing import Any, NamedTuple
+The verdict combines what the run recorded (flags, residuals, effective sample sizes, R-hat) with the caveats of the method.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from epf.results._approximation_error import MAX_ERROR, approximation_error
+from epf.filters._base import Caveat, Filter
+from epf.offline._base import Sequential
+from epf.results._record import MAX_ERROR, approximation_error
+
+if TYPE_CHECKING:
+    from epf.results._chains import Chains
+    from epf.results._result import Result
 
 LEVELS = ("good", "doubtful", "do not trust")
-_MIXED, _APART = 1.01, 1.1  # R-hat
-_ENOUGH = 400  # effective draws (Vehtari, Gelman, Simpson, Carpenter and Burkner 2021)
-_STUCK = 0.05  # of the proposals accepted
-_FEW = 0.05  # of the particles: an effective number below this at many steps is little to stand on
+_GOOD_RHAT, _BAD_RHAT = 1.01, 1.1
+_ENOUGH_DRAWS = 400  # effective (Vehtari, Gelman, Simpson, Carpenter and Burkner 2021)
+_LOW_ACCEPTANCE = 0.05
+_LOW_ESS = 0.05  # as a share of the particles
 
 
-class Finding(NamedTuple):
-    """One thing that a reader should know: its level (0 good, 1 doubtful, 2 do not trust) and a sentence."""
+class MethodFacts(NamedTuple):
+    """What the verdict needs to know of a filter; saved with a result, so that it can be read without the model."""
 
-    level: int
-    sentence: str
+    residuals_add_up: bool = True
+    weighted_particles: int | None = None
+    caveats: tuple[Caveat, ...] = ()
+
+    @classmethod
+    def of(cls, method: Filter | Sequential, state: Any) -> "MethodFacts":
+        return cls(method.residuals_add_up, method.weighted_particles, method.caveats(state))
 
 
 class Verdict(NamedTuple):
     """All findings, the worst first."""
 
-    findings: list[Finding]
+    findings: list[Caveat]
 
     @property
     def level(self) -> int:
@@ -37,96 +51,76 @@ class Verdict(NamedTuple):
         return "\n".join([self.word, *(f"  {LEVELS[level]}: {sentence}" for level, sentence in self.findings)])
 
 
-def judge(result: Any) -> Verdict:
-    """Look at a result's steps, its approximation and its particles."""
-    found = [*_steps(result), *_approximation(result), *_particles(result)]
+def judge(result: "Result") -> Verdict:
+    """The verdict on a filter's run: its steps, its approximation, its particles and the method itself."""
+    found = [*_flags(result), *_approximation(result), *_particles(result), *result.method_facts.caveats]
     if not any(finding.level for finding in found):
-        found.append(Finding(0, "Every step went as it should."))
+        found.append(Caveat(0, "No step raised a flag."))
+    return _worst_first(found)
+
+
+def judge_chains(chains: "Chains") -> Verdict:
+    """The verdict on Markov chains: convergence, effective number of draws, acceptance."""
+    rhat = max(float(np.max(value)) for value in chains.rhat.values())
+    if rhat <= _GOOD_RHAT:
+        found = [Caveat(0, f"The chains have converged (R-hat {rhat:.3f} at most).")]
+    else:
+        sentence = f"The chains have not converged (R-hat {rhat:.3f} at most): run them longer."
+        found = [Caveat(1 + (rhat > _BAD_RHAT), sentence)]
+    ess = min(float(np.min(value)) for value in chains.ess.values())
+    if ess >= _ENOUGH_DRAWS:
+        found.append(Caveat(0, f"The effective number of draws is {ess:.0f} at least."))
+    else:
+        sentence = f"The effective number of draws is only {ess:.0f}, below {_ENOUGH_DRAWS}: run the chains longer."
+        found.append(Caveat(1 + (ess < _ENOUGH_DRAWS / 4), sentence))
+    acceptance = float(np.min(chains.acceptance))
+    if acceptance < _LOW_ACCEPTANCE:
+        found.append(Caveat(1, f"A chain accepted only {acceptance:.1%} of its proposals: use more particles."))
+    if chains.interrupted:
+        found.append(Caveat(1, "The run was interrupted: continue with fit(..., resume_from=result)."))
+    return _worst_first(found)
+
+
+def _worst_first(found: list[Caveat]) -> Verdict:
     return Verdict(sorted(found, key=lambda finding: -finding.level))
 
 
-def judge_chains(result: Any) -> Verdict:
-    """Look at Markov chains: whether they are one, how many independent draws they are worth, and whether they move."""
-    found: list[Finding] = []
-    worst = max(float(np.max(value)) for value in result.rhat.values())
-    level = 0 if worst <= _MIXED else 1 + (worst > _APART)
-    remedy = "." if level == 0 else ", so they have not mixed: run them longer."
-    found.append(Finding(level, f"The chains' R-hat is {worst:.3f} at most{remedy}"))
-    least = min(float(np.min(value)) for value in result.ess.values())
-    level = 0 if least >= _ENOUGH else 1 + (least < _ENOUGH / 4)
-    remedy = "." if level == 0 else f", fewer than {_ENOUGH}: run them longer."
-    found.append(Finding(level, f"The draws are worth {least:.0f} independent ones at least{remedy}"))
-    slowest = float(np.min(result.acceptance))
-    if slowest < _STUCK:
-        found.append(
-            Finding(1, f"A chain accepted only {slowest:.1%} of its proposals: give the filters more particles.")
-        )
-    if result.interrupted:
-        found.append(Finding(1, "The run was interrupted: go on with fit(..., resume_from=result)."))
-    return Verdict(sorted(found, key=lambda finding: -finding.level))
-
-
-def _steps(result: Any) -> list[Finding]:
-    info, first = result.record.info, result.num_observations - len(result.record.info.ess) + 1
+def _flags(result: "Result") -> list[Caveat]:
+    info = result.record.info
+    total, first = len(info.ess), result.num_observations - len(info.ess) + 1
     found = []
-    for what, flags, remedy in (
-        ("every particle had likelihood zero and the observation was set aside", info.collapsed,
-         "look at these values, or give observation() heavier tails"),
-        ("some particles were not finite numbers", info.invalid, "correct the model's laws, or narrow the prior"),
-        ("the posterior was cut off at an edge of the region that the nodes cover", info.edge,
-         "the data contradict the prior, so give it more weight there"),
+    for flags, sentence in (
+        (info.collapsed, "every particle had likelihood zero and the observation was set aside: check these values, or "
+         "give observation() heavier tails."),
+        (info.invalid, "some particles were not finite: correct the model's laws, or narrow the prior."),
+        (info.edge, "the posterior was cut off at the edge of the region that the nodes cover: widen the prior."),
     ):  # fmt: skip
         steps = np.flatnonzero(flags)
         if len(steps):
-            share = len(steps) / max(len(flags), 1)
-            found.append(
-                Finding(1 + (share > 0.01), f"At {len(steps)} of {len(flags)} steps (first at t = {first + int(steps[0])}) {what}: {remedy}.")
-            )  # fmt: skip
+            where = f"At {len(steps)} of {total} steps (first at t = {first + int(steps[0])})"
+            found.append(Caveat(1 + (len(steps) > 0.01 * total), f"{where} {sentence}"))
     return found
 
 
-def _approximation(result: Any) -> list[Finding]:
-    record = result.record
-    if np.isnan(record.info.residual).all():
+def _approximation(result: "Result") -> list[Caveat]:
+    if np.isnan(result.record.info.residual).all():
         return []
-    adds_up = (
-        result.settings.get("method") != "MarginalEPF" if result.method is None else result.method.residuals_add_up
-    )
-    nats = float(approximation_error(record, adds_up)[-1])
-    sentence = f"The polynomials of the log-density are about {nats:.2g} nats off"
+    nats = float(approximation_error(result.record, result.method_facts.residuals_add_up)[-1])
+    sentence = f"The polynomial log-density is off by about {nats:.2g} nats"
     if nats > MAX_ERROR:
-        return [
-            Finding(2, f"{sentence}, above {MAX_ERROR:g}: raise the order or the number of nodes, or narrow the prior.")
-        ]
+        remedy = "raise the order or the number of nodes, or narrow the prior"
+        return [Caveat(2, f"{sentence}, above the limit of {MAX_ERROR:g}: {remedy}.")]
     if nats > 0.4 * MAX_ERROR:
-        return [Finding(1, f"{sentence}, close to the {MAX_ERROR:g} above which they are not to be trusted.")]
-    return [Finding(0, f"{sentence}, well below the {MAX_ERROR:g} above which they are not to be trusted.")]
+        return [Caveat(1, f"{sentence}, close to the limit of {MAX_ERROR:g}.")]
+    return [Caveat(0, f"{sentence}, well below the limit of {MAX_ERROR:g}.")]
 
 
-def _particles(result: Any) -> list[Finding]:
-    found, method, ess = [], result.settings.get("method", ""), np.asarray(result.record.info.ess, float)
-    count = int(getattr(result.method, "thetas", getattr(result.method, "particles", 0)))  # those that the ESS counts
-    if count and not np.isnan(ess).all():
-        typical, few = float(np.nanmedian(ess)), float(np.mean(ess < _FEW * count))
-        if few > 0.2:
-            found.append(Finding(1, f"At {few:.0%} of the steps fewer than {_FEW:.0%} of the particles carried weight: use more."))  # fmt: skip
-        else:
-            found.append(Finding(0, f"Typically {typical:.0f} effective particles of {count}."))
-    if method == "SIR" and result.parameters.size and result.state is not None:
-        left = len(np.unique(np.asarray(result.state.theta), axis=1).T)
-        if left < 0.5 * count:
-            level = 2 if left < 0.1 * count else 1
-            found.append(Finding(level, f"SIR has {left} of {count} drawn values of the parameters left: use epf.EPF, which draws afresh."))  # fmt: skip
-    if method == "LiuWest":
-        found.append(
-            Finding(1, "Liu and West's artificial noise biases the spread of the parameters: compare with epf.EPF.")
-        )
-    if method == "OnlineEM":
-        found.append(
-            Finding(0, "OnlineEM gives a point: its sd of 0 says nothing of how well the parameters are known.")
-        )
-    if method == "Kalman" and result.settings.get("form") in ("extended", "unscented"):
-        found.append(
-            Finding(1, "The model was linearised, and how far that is right is not measured: compare with epf.EPF.")
-        )
-    return found
+def _particles(result: "Result") -> list[Caveat]:
+    total, ess = result.method_facts.weighted_particles, np.asarray(result.record.info.ess, float)
+    if not total or np.isnan(ess).all():
+        return []
+    low = float(np.mean(ess < _LOW_ESS * total))
+    if low > 0.2:
+        sentence = f"At {low:.0%} of the steps the effective sample size was below {_LOW_ESS:.0%} of the particles"
+        return [Caveat(1, f"{sentence}: use more particles.")]
+    return [Caveat(0, f"The median effective sample size is {np.nanmedian(ess):.0f} of {total} particles.")]

@@ -134,7 +134,7 @@ def compare(
     cannot serve the model is left out, and says why in `refused`. Ctrl-C ends the comparison with what there is.
     """
     chosen = _by_name(methods)
-    us = check_inputs(inputs, len(y))
+    us = check_inputs(model, inputs, len(y))
     ys = check_observations(y, check_model(model, None if us is None else us[0]))
     results: dict[str, Result | Chains] = {}
     refused: dict[str, str] = {}
@@ -241,6 +241,6 @@ def _by_point_mass(model: StateSpaceModel, ys: np.ndarray, inputs: Any) -> Exact
     import jax.numpy as jnp
 
     method = PointMass().refined(model, ys, inputs=inputs)
-    us = check_inputs(inputs, len(ys))
+    us = check_inputs(model, inputs, len(ys))
     posterior, info = run(method, model, jnp.asarray(ys), us)
     return Exact("PointMass", Numbers.of(posterior), float(np.sum(np.asarray(info.log_evidence), dtype=np.float64)))

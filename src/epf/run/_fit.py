@@ -18,8 +18,7 @@ from epf.model._model import StateSpaceModel
 from epf.model._parameters import as_floats
 from epf.numerics._keys import root_key
 from epf.offline._base import Offline, Sequential
-from epf.results._approximation_error import MAX_ERROR, approximation_error
-from epf.results._record import Record
+from epf.results._record import MAX_ERROR, Record, approximation_error
 from epf.results._result import Answer, Result
 from epf.run._blocks import fill, roomy, run_block
 from epf.run._iterations import quarters
@@ -85,7 +84,8 @@ def fit(
     check_method(method, Filter, Offline)
     kept, seed = check_levels(quantile_levels), check_seed(seed)
     steps = _length(y)
-    us = check_inputs(inputs, steps)
+    before = resume_from.num_observations if isinstance(resume_from, Result) else 0
+    us = check_inputs(model, inputs, steps, before)
     shapes = check_model(model, None if us is None else us[0])
     ys = check_observations(y, shapes)
     if isinstance(method, Offline):
@@ -93,7 +93,7 @@ def fit(
 
         method.check(model, None if us is None else us[0])
         return fit_offline(model, ys, us, method, seed, kept, progress, resume_from)
-    check_room(method, steps + (resume_from.num_observations if isinstance(resume_from, Result) else 0))
+    check_room(method, steps + before)
     if resume_from is not None:
         resume_from = check_resume(resume_from, model, method, seed, kept)
         root, state, t = root_key(seed), resume_from.state, resume_from.num_observations

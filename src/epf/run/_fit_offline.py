@@ -87,7 +87,7 @@ def _fit_chains(
     seconds = time.perf_counter() - began + (0.0 if resume_from is None else resume_from.seconds)
     result = Chains(model, method, seed, len(ys), ran.state, kept, seconds, settings)
     result.settled, result.past, result.interrupted = settled, (ys, _plain(us)), ran.interrupted
-    _tell_of(ran, total, "iterations", f"its last {result.kept} draws of each chain are kept")
+    _tell_of(ran, total, "iterations", f"its last {result.num_draws} draws of each chain are kept")
     if not ran.interrupted and result.split_rhat > _MIXED:
         warnings.warn(
             f"The chains of {type(method).__name__} are not yet one (R-hat {result.split_rhat:.2f}, above {_MIXED}): go on "
@@ -140,9 +140,9 @@ def _fit_sequential(
             result,
         )
     _tell_of(ran, total, "observations", "the result is the posterior after them")
-    doubts = settled.doubts(ran.state)
-    if doubts is not None:
-        warnings.warn(doubts, EPFWarning, stacklevel=4)
+    for level, sentence in settled.caveats(ran.state):
+        if level:
+            warnings.warn(sentence, EPFWarning, stacklevel=4)
     return result
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
@@ -13,11 +12,10 @@ from numpyro.distributions import constraints
 from epf.filters._base import Filter
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
-from epf.offline._base import Draw, Offline
+from epf.offline._base import Offline
 from epf.posterior._posterior import ParticlePosterior
 from epf.results import _saving as saving
 from epf.results._chains import Chains
-from epf.results._record import Record
 from epf.results._result import Result
 from epf.run._fit import check_method
 from epf.storage._checkpoint import Saved, check_header, load_state, number
@@ -78,11 +76,10 @@ def _result(model: StateSpaceModel | None, saved: Saved, path: Path) -> Result:
     facts, record = saved.facts, saving.record_of("result", saved.arrays)
     quantile_levels = tuple(float.fromhex(level) for level in facts["quantile_levels"])
     rest = record, quantile_levels, number(path, facts, "seconds"), facts["settings"]
+    result = Result(model, saved.method, saved.seed, saved.t, saved.state, *rest)
     if model is None:
-        posterior = _draws(_parameters(facts), jnp.asarray(saved.arrays["draws"]), record)
-        result = _LoadedResult(posterior, saved.seed, saved.t, *rest)
-    else:
-        result = Result(model, saved.method, saved.seed, saved.t, saved.state, *rest)
+        result.posterior = _draws(_parameters(facts), jnp.asarray(saved.arrays["draws"]), record)
+        result.method_facts = saving.method_facts_of(facts)
     result.inputs, result.paused = saved.inputs, tuple(facts.get("paused", ()))
     result.interrupted = facts.get("interrupted", False)
     if "past.ys" in saved.arrays:
@@ -93,55 +90,16 @@ def _result(model: StateSpaceModel | None, saved: Saved, path: Path) -> Result:
 def _chains(model: StateSpaceModel | None, saved: Saved, path: Path) -> Chains:
     facts, arrays = saved.facts, saved.arrays
     rest = saving.record_of("chains", arrays), number(path, facts, "seconds"), facts["settings"]
+    chains = Chains(model, saved.method, saved.seed, saved.t, saved.state, *rest)
     if model is None:
-        smoothed = (arrays["smoothed.mean"], arrays["smoothed.sd"]) if "smoothed.mean" in arrays else None
-        chains = _LoadedChains(_parameters(facts), facts["warmup"], smoothed, saved.seed, saved.t, *rest)
+        chains.parameters, chains.warmup = _parameters(facts), facts["warmup"]
+        chains.smoothed_moments = (
+            (arrays["smoothed.mean"], arrays["smoothed.sd"]) if "smoothed.mean" in arrays else None
+        )
     else:
-        chains = Chains(model, saved.method, saved.seed, saved.t, saved.state, *rest)
         chains.settled = saving.settled_of(saved.method, facts)
     chains.past, chains.interrupted = (arrays["past.ys"], arrays.get("past.us")), facts.get("interrupted", False)
     return chains
-
-
-class _LoadedResult(Result):
-    """A result without its model."""
-
-    posterior: Any = None
-
-    def __init__(
-        self,
-        posterior: Draws,
-        seed: int,
-        t: int,
-        record: Record,
-        quantile_levels: tuple[float, ...],
-        seconds: float,
-        settings: dict[str, str],
-    ) -> None:
-        super().__init__(None, None, seed, t, None, record, quantile_levels, seconds, settings)
-        self.posterior = posterior
-
-
-class _LoadedChains(Chains):
-    """Chains without their model."""
-
-    warmup: Any = None
-    smoothed_moments: Any = None
-    _parameters: Any = None
-
-    def __init__(
-        self,
-        parameters: Parameters,
-        warmup: int,
-        smoothed: tuple[np.ndarray, np.ndarray] | None,
-        seed: int,
-        t: int,
-        record: Draw,
-        seconds: float,
-        settings: dict[str, str],
-    ) -> None:
-        super().__init__(None, None, seed, t, None, record, seconds, settings)
-        self._parameters, self.warmup, self.smoothed_moments = parameters, warmup, smoothed
 
 
 def _parameters(facts: dict[str, Any]) -> Parameters:

@@ -12,12 +12,11 @@ import numpy as np
 from epf.errors import CheckpointError, DataError, SettingError
 from epf.filters._base import Filter, Info, Past, start
 from epf.model._check import Shapes, check_inputs, check_model, check_observations, check_seed, is_whole
-from epf.model._model import StateSpaceModel, check_is_model
+from epf.model._model import TIME_COLUMNS, StateSpaceModel, check_is_model, first_row, uses_time
 from epf.numerics._keys import root_key
 from epf.posterior._posterior import Posterior
-from epf.results._approximation_error import MAX_ERROR, approximation_error
 from epf.results._forecast import Forecast, forecast
-from epf.results._record import Record
+from epf.results._record import MAX_ERROR, Record, approximation_error
 from epf.run._blocks import run_block
 from epf.run._fit import LEVELS, check_levels, check_method, check_room, failure, warn_of, warn_of_edges, warn_of_error
 from epf.run._replay_buffer import ReplayBuffer
@@ -56,11 +55,14 @@ class Stream:
 
     def update(self, y: Any, u: Any = None) -> Info:
         """Take in one observation (a number or a row, NaN where missing) and this step's inputs, if the model has any."""
-        us = check_inputs(u if u is None or getattr(u, "ndim", 1) == 2 else [u], 1, self.num_observations)
+        row = u if u is None or getattr(u, "ndim", 1) == 2 else [u]
+        us = check_inputs(self.model, row, 1, self.num_observations)
         inputs = 0 if us is None else us.shape[1]
         if self.num_observations and self._inputs != inputs:
+            hidden = TIME_COLUMNS if uses_time(self.model) else 0
             raise DataError(
-                f"update() was given {inputs} inputs at t = {self.num_observations + 1}, but {self._inputs} before: give as many each time."
+                f"update() was given {inputs - hidden} inputs at t = {self.num_observations + 1}, but "
+                f"{self._inputs - hidden} before: give as many each time."
             )
         shapes = self._shapes or check_model(self.model, None if us is None else us[0])
         ys = check_observations([y], shapes, self.num_observations)
@@ -171,7 +173,9 @@ class Stream:
     @property
     def posterior(self) -> Posterior:
         """What is known now; before the first observation, the prior."""
-        state = start(self.method, self.model, self._root, None) if self._state is None else self._state
+        state = self._state
+        if state is None:
+            state = start(self.method, self.model, self._root, first_row(self.model))
         return self.method.posterior(self.model, state)
 
     def forecast(self, steps: int, *, inputs: Any = None, num_samples: int = 1000, seed: int = 0) -> Forecast:

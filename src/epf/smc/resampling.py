@@ -12,23 +12,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from epf.errors import SettingError
-from epf.model._check import is_number, plain
+from epf.model._settings import Settings, number
 from epf.numerics._scan import as_rows, running_maximum, scan_rows
 from epf.smc._weights import uniform
 
 
-class Resampling(eqx.Module):
+def _threshold(default: float) -> Any:
+    """The share of effective particles below which to resample."""
+    return number(default, low=0.0, high=1.0, words="a share of effective particles between 0 (never) and 1 (always)")
+
+
+class Resampling(Settings):
     """A scheme and when to use it: below `threshold` times N effective particles; 1 means at every step."""
 
     threshold: eqx.AbstractVar[float]
-
-    def __check_init__(self) -> None:
-        if not is_number(self.threshold) or not 0.0 <= self.threshold <= 1.0:
-            raise SettingError(
-                f"{type(self).__name__}(threshold={self.threshold!r}): the share of effective particles below which to "
-                "resample must lie between 0 (never) and 1 (always)."
-            )
 
     @abstractmethod
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
@@ -62,7 +59,7 @@ class Resampling(eqx.Module):
 class Systematic(Resampling):
     """One uniform for all: each particle gets floor(N w) or ceil(N w) offspring. Low variance, the default."""
 
-    threshold: float = eqx.field(default=0.5, converter=plain)
+    threshold: float = _threshold(0.5)
 
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
         whole, part = _scaled_cumulative(weights)
@@ -72,7 +69,7 @@ class Systematic(Resampling):
 class Stratified(Resampling):
     """One uniform in each of N equal strata."""
 
-    threshold: float = eqx.field(default=0.5, converter=plain)
+    threshold: float = _threshold(0.5)
 
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
         whole, part = _scaled_cumulative(weights)
@@ -82,7 +79,7 @@ class Stratified(Resampling):
 class Multinomial(Resampling):
     """N independent choices: the paper's scheme (algorithm 1), and the noisiest."""
 
-    threshold: float = eqx.field(default=1.0, converter=plain)
+    threshold: float = _threshold(1.0)
 
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
         chosen = choices(key, weights)
@@ -92,7 +89,7 @@ class Multinomial(Resampling):
 class Residual(Resampling):
     """floor(N w) offspring for certain, the rest by independent choices from what is left over."""
 
-    threshold: float = eqx.field(default=0.5, converter=plain)
+    threshold: float = _threshold(0.5)
 
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
         count = weights.shape[0]

@@ -11,20 +11,23 @@ import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.model._model import StateSpaceModel
+from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys
 
 
 class Gibbs(eqx.Module):
-    """How one particle remembers its path, and what that says of theta."""
+    """p(theta | path) of one model, carried forward in a statistic of fixed size."""
+
+    model: eqx.AbstractVar[StateSpaceModel]
+    parameters: eqx.AbstractVar[Parameters]
 
     @abstractmethod
-    def init(self, model: StateSpaceModel, x_0: Float[Array, "*state"]) -> Any:
+    def init(self, x_0: Float[Array, "*state"]) -> Any:
         """The statistic of a path that is only x_0."""
 
     @abstractmethod
     def update(
         self,
-        model: StateSpaceModel,
         statistic: Any,
         x_prev: Float[Array, "*state"],
         new: Float[Array, "*new"],
@@ -35,30 +38,28 @@ class Gibbs(eqx.Module):
         """The statistic of the path one step longer; x = model.advance(x_prev, new)."""
 
     @abstractmethod
-    def log_density(self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]) -> Float[Array, ""]:
+    def log_density(self, statistic: Any, theta: Float[Array, " p"]) -> Float[Array, ""]:
         """log p(theta | path), up to a constant of the path."""
 
     @abstractmethod
-    def draw(
-        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]
-    ) -> Float[Array, " p"]:
+    def draw(self, key: PRNGKeyArray, statistic: Any, theta: Float[Array, " p"]) -> Float[Array, " p"]:
         """A move of theta that leaves p(theta | path) invariant; an independent draw where there is one."""
 
     @abstractmethod
-    def marginals(self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]) -> "Marginals":
+    def marginals(self, statistic: Any, theta: Float[Array, " p"]) -> "Marginals":
         """Each element of theta by itself, given the path (and, where the draw is a sweep, given the other blocks)."""
 
     def draw_all(
-        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: Any, theta: Float[Array, "p particles"]
+        self, key: PRNGKeyArray, statistic: Any, theta: Float[Array, "p particles"]
     ) -> Float[Array, "p particles"]:
         """`draw` for all particles."""
-        move = jax.vmap(lambda k, s, t: self.draw(k, model, s, t), -1, -1)
+        move = jax.vmap(lambda k, s, t: self.draw(k, s, t), -1, -1)
         return move(particle_keys(key, theta.shape[1]), statistic, theta)
 
-    def update_all(self, model: StateSpaceModel, statistic: Any, piece: Any) -> Any:
+    def update_all(self, statistic: Any, piece: Any) -> Any:
         """`update` for all particles; `piece` has x_prev, new and x of each, and the step's y and u."""
         x_prev, new, x, y, u = piece
-        update = jax.vmap(lambda s, before, new, after: self.update(model, s, before, new, after, y, u), -1, -1)
+        update = jax.vmap(lambda s, before, new, after: self.update(s, before, new, after, y, u), -1, -1)
         return update(statistic, x_prev, new, x)
 
 

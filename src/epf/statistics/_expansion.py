@@ -8,20 +8,18 @@ off its trace; so is which powers it needs, since a law is often linear in some 
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
-from epf.errors import ModelError, SettingError, UnsupportedModelError
+from epf.errors import SettingError, UnsupportedModelError
 from epf.model._laws import gaussian_moments, is_gaussian, log_prob, log_prob_observed, observed, without_missing
 from epf.model._model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
 from epf.model._tracing import depends_on
@@ -29,9 +27,8 @@ from epf.numerics._linear_algebra import cholesky, solve_lower
 from epf.polynomial import _collocation as collocation
 from epf.polynomial._basis import Basis, Chebyshev, Monomial, from_values
 from epf.polynomial._indices import LIMIT, Indices, total_degree
-from epf.polynomial._nodes import along, coefficients_from_values, gauss, grid, values_from_coefficients
+from epf.polynomial._nodes import along, coefficients_from_values, grid, values_from_coefficients
 from epf.polynomial._structure import structure
-from epf.polynomial._work import work
 from epf.polynomial.taylor import _expand as taylor
 from epf.posterior._chart import Chart
 from epf.statistics._approximation import Approximation, Taylor
@@ -45,41 +42,19 @@ _ROOM = 160  # coefficients a particle up to which an order is raised
 _CROWD = 1.6  # nodes a coefficient, above which scattered points are cheaper than a grid
 
 
-class Expansion(eqx.Module):
+@dataclass(frozen=True)
+class Expansion:
     """How one law becomes a polynomial: what is expanded in which powers, and the powers of the log-density."""
 
-    form: str = eqx.field(static=True)
-    of: Indices = eqx.field(static=True)
-    result: Indices = eqx.field(static=True)
-    order: int = eqx.field(static=True)
+    form: str
+    of: Indices
+    result: Indices
+    order: int
 
     def log_density(self, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
         """The coefficients, in `result`, of log p(value; theta) up to a constant; components that are NaN left out."""
         form = {"drift": _from_drift, "noise": _from_noise, "density": _from_density}[self.form]
         return form(self, laws, place)
-
-    def near_the_middle(self, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
-        """The same for a drift in one parameter from its Taylor series about the middle of the box, where that is less work.
-
-        It asks for the drift once (sin(theta x): for a sine and a cosine), and is best where the density is.
-        """
-        basis = place(self.of)
-        white, start = _white(laws, basis.origin), jnp.zeros_like(basis.origin)
-
-        def series() -> Float[Array, " terms k *particles"]:
-            return taylor.expand(lambda u: white(basis.origin + basis.scale * u), Monomial(self.of, start))
-
-        try:
-            program = jax.make_jaxpr(series)()
-        except UnsupportedModelError:  # a function that can only be evaluated
-            return self.log_density(laws, place)
-        nodes = jnp.zeros((self.of.size, *start.shape))
-        if work(program) > work(jax.make_jaxpr(jax.vmap(white))(nodes)):
-            return self.log_density(laws, place)
-        coefficients = jaxpr_as_fun(program)()[0]
-        nodes = jnp.asarray(gauss(2 * self.of.orders[0] + 1), coefficients.dtype)
-        u = nodes.reshape(-1, *(1 for _ in coefficients.shape[1:]))
-        return self._minus_half_the_square(Monomial(self.of, start).sum_first(coefficients[:, None], u))
 
     def _minus_half_the_square(self, values: Float[Array, "..."]) -> Float[Array, " terms *particles"]:
         """From whitened residuals, [*nodes, k, *particles], at the nodes of `result`."""
@@ -122,8 +97,8 @@ def plan(where: str, law: Law, value: Float[Array, "*event"], p: int, settings: 
 
 def plan_expansions(
     model: StateSpaceModel, approximation: Approximation, u: Array | None
-) -> dict[str, Expansion | None] | None:
-    """How each law of a model is expanded; None if it cannot be traced, because it has inputs that are not here yet."""
+) -> dict[str, Expansion | None]:
+    """How each law of a model is expanded; `u` is a row of its inputs, if it has any."""
     chart = Chart(parameters(model), plain=isinstance(approximation, Taylor))
     params = chart.parameters
     found: dict[str, Expansion | None] = {}
@@ -145,15 +120,8 @@ def plan_expansions(
         for where, (of, value) in laws.items():
             found[where] = plan(where, of, value, params.size, approximation)
 
-    with suppress(ModelError):
-        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-    return found if len(found) == 3 else None
-
-
-def any_expansion(p: int, settings: Approximation) -> tuple[Indices, Approximation]:
-    """The powers for a model that cannot be looked at yet, those of any law in all parameters; and the order for them."""
-    order = settings.order or _default_order("density", p)
-    return total_degree(p, 2 * order), settings if p <= 2 else replace(settings, order=order)
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    return found
 
 
 def _default_order(form: str, p: int) -> int:
@@ -312,7 +280,3 @@ def _fit(indices: Indices) -> Float[np.ndarray, "terms points"]:
         for exponent in indices.exponents
     ]
     return np.linalg.pinv(np.stack(columns, axis=1))
-
-
-def is_taylor(settings: Approximation) -> bool:
-    return isinstance(settings, Taylor)

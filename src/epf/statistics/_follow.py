@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from epf.model._model import StateSpaceModel
 from epf.numerics._weighted import mean_and_sd
 from epf.polynomial._basis import design_on_cube
 from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
@@ -33,8 +32,6 @@ _GROWTH = 1.2  # looks at the box are made when the time has grown by this facto
 # add up over a thousand steps (STAR: r of gamma 0.87 with 0.05, 0.90 with 0.01); a box a particle is looked at too dearly.
 _TOLERANCES = {2: 0.01}
 _TOLERANCE = 0.05
-_NEGLIGIBLE = 0.01  # nats over t: steps with no more of a residual than that add up to 0.01 log t at most
-_ROUNDING = 1e-6  # nats: what single precision leaves of a residual that is zero, 1e-7, and some more
 _LOOKED_AT = 64  # particles from which a shared box is found
 _WATCHED = 16  # particles for which every step's residual is measured: at points of a grid of the box, or at some draws
 _CHECKPOINTS, _DRAWS = {1: 17, 2: 11}, 25
@@ -58,7 +55,6 @@ class Guide(eqx.Module):
 
 def follow(
     gibbs: LogPolynomial,
-    model: StateSpaceModel,
     guide: Guide,
     theta: Float[Array, "p particles"],
     before: PathPolynomial,
@@ -67,25 +63,14 @@ def follow(
 ) -> tuple[PathPolynomial, Guide, Float[Array, ""]]:
     """Every particle's polynomial after a step, on a box that suits it."""
     t = guide.t + 1
-
-    def whole() -> tuple[PathPolynomial, Float[Array, ""]]:
-        after = gibbs.update_all(model, before, piece)
-        return after, residual_of(gibbs, model, theta, before, after, weights, piece)
-
-    cheaper = gibbs.of_lower_order(model, piece.u)
-    if cheaper is None:
-        after, residual = whole()
-    else:
-        # On a box that has become narrow a lower order is enough; whether it is can be told beforehand, at every step.
-        tried = residual_of(cheaper, model, theta, before, before, weights, piece)
-        enough = tried < jnp.maximum(_NEGLIGIBLE / t, _ROUNDING)
-        after, residual = jax.lax.cond(enough, lambda: (cheaper.update_all(model, before, piece), tried), whole)
+    after = gibbs.update_all(before, piece)
+    residual = residual_of(gibbs, theta, before, after, weights, piece)
     unresolved = residual > guide.tolerance if gibbs.moves else jnp.asarray(False)
     due = (t >= guide.look) | unresolved
 
     def look() -> tuple[PathPolynomial, Guide, Float[Array, ""]]:
-        found = relocate(gibbs, model, theta, before, after, weights, piece, unresolved)
-        now = residual_of(gibbs, model, theta, before, found, weights, piece) if gibbs.moves else residual
+        found = relocate(gibbs, theta, before, after, weights, piece, unresolved)
+        now = residual_of(gibbs, theta, before, found, weights, piece) if gibbs.moves else residual
         moved = jnp.any(found.low != after.low) | jnp.any(found.high != after.high)
         least = _TOLERANCES.get(theta.shape[0], _TOLERANCE)
         tolerance = jnp.where(unresolved, jnp.maximum(least, 0.7 * now), least)
@@ -102,7 +87,6 @@ def follow(
 
 def relocate(
     gibbs: LogPolynomial,
-    model: StateSpaceModel,
     theta: Float[Array, "p particles"],
     before: PathPolynomial,
     after: PathPolynomial,
@@ -113,13 +97,13 @@ def relocate(
     """The polynomials after a step on the boxes where the posterior is now."""
     p, shared = theta.shape[0], gibbs.follow_mode != "each"
     if p > 2:
-        low, high = _box_of_draws(gibbs, model, theta, before, weights)
-        return _on(gibbs, model, before, after, piece, theta, weights, low, high)
+        low, high = _box_of_draws(gibbs, theta, before, weights)
+        return _on(gibbs, before, after, piece, theta, weights, low, high)
     # One box for all is found from some of them: it has a margin, and the others' densities overlap with theirs.
     some = partial(_some, count=_LOOKED_AT if shared else theta.shape[1])
     theirs, then, weight, draws = jax.tree.map(some, (before, after, weights, theta))
     path = piece._replace(x_prev=some(piece.x_prev), new=some(piece.new), x=some(piece.x))
-    total = _total(gibbs, model, theirs if gibbs.moves else then, path if gibbs.moves else None)
+    total = _total(gibbs, theirs if gibbs.moves else then, path if gibbs.moves else None)
     old_low, old_high = (ends[:, :1] if shared else ends for ends in (before.low, before.high))
 
     def box(drop: Float[Array, ""]) -> tuple[Array, Array]:
@@ -130,7 +114,7 @@ def relocate(
     def attempt(i: Array, best: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         least, low, high = best
         other = box(jnp.asarray(_DROPS)[i])
-        cost = _cost(gibbs, model, total, _on(gibbs, model, theirs, then, path, draws, weight, *other))
+        cost = _cost(gibbs, total, _on(gibbs, theirs, then, path, draws, weight, *other))
         if shared:
             cost = jnp.sum(jnp.where(weight > 0.0, weight * cost, 0.0))
         better = (cost < least) | (i == 0)
@@ -143,12 +127,11 @@ def relocate(
         _, low, high = jax.lax.fori_loop(0, tries, attempt, (least, old_low, old_high))
     else:
         low, high = box(jnp.asarray(_DROPS[0]))
-    return _on(gibbs, model, before, after, piece, theta, weights, low, high)
+    return _on(gibbs, before, after, piece, theta, weights, low, high)
 
 
 def _on(
     gibbs: LogPolynomial,
-    model: StateSpaceModel,
     before: PathPolynomial,
     after: PathPolynomial,
     piece: Any,
@@ -161,23 +144,23 @@ def _on(
     low, high = jnp.broadcast_to(low, theta.shape), jnp.broadcast_to(high, theta.shape)
     if gibbs.moves:
         moved = jax.vmap(lambda s, low, high: gibbs.move(s, low, high), -1, -1)(before, low, high)
-        return gibbs.update_all(model, moved, piece)
+        return gibbs.update_all(moved, piece)
     if gibbs.recentres:
         mean, _ = mean_and_sd(theta, weights)
         after = jax.vmap(lambda s: gibbs.recentre(s, mean), -1, -1)(after)
     return eqx.tree_at(lambda s: (s.low, s.high), after, (low, high))
 
 
-def _total(gibbs: LogPolynomial, model: StateSpaceModel, statistic: PathPolynomial, piece: Any) -> Total:
+def _total(gibbs: LogPolynomial, statistic: PathPolynomial, piece: Any) -> Total:
     """Every particle's log-density at points of its own, or of all: its polynomial, the prior, and `piece` exactly."""
 
     def one(points: Float[Array, "points p"], statistic: PathPolynomial, path: Any) -> Float[Array, " points"]:
-        basis, prior = gibbs.basis(model, statistic), gibbs.chart(model).log_prior
+        basis, prior = gibbs.basis(statistic), gibbs.chart.log_prior
         share = gibbs.discount * statistic.coefficients.value
 
         def at(z: Float[Array, " p"]) -> Float[Array, ""]:
             value = basis.evaluate(share, z) + prior(z)
-            return value if path is None else value + gibbs.exact_increment(model, z, *path)
+            return value if path is None else value + gibbs.exact_increment(z, *path)
 
         return jax.vmap(at)(points)
 
@@ -229,9 +212,7 @@ def _mixture(
     return jax.nn.logsumexp(each, axis=1, keepdims=True)
 
 
-def _cost(
-    gibbs: LogPolynomial, model: StateSpaceModel, total: Total, found: PathPolynomial
-) -> Float[Array, " particles"]:
+def _cost(gibbs: LogPolynomial, total: Total, found: PathPolynomial) -> Float[Array, " particles"]:
     """For each particle about the divergence of its polynomial from the exact density, up to a constant.
 
     What the polynomial blurs on its box, half the variance of their difference; and, at its price, what the box leaves
@@ -240,7 +221,7 @@ def _cost(
     unit = 2.0 * _unit_grid(found.low.shape[0], {1: 65, 2: 21}) - 1.0
     origin, scale = 0.5 * (found.low + found.high), 0.5 * (found.high - found.low)
     exact = total(origin + scale * unit[:, :, None])
-    approximate = jax.vmap(lambda s: gibbs.on_cube(model, s)(unit), -1, -1)(found)
+    approximate = jax.vmap(lambda s: gibbs.on_cube(s)(unit), -1, -1)(found)
     share = jax.nn.softmax(exact, axis=0)
     gap = jnp.where(share > 0.0, exact - approximate, 0.0)
     variance = jnp.maximum(jnp.sum(share * gap**2, axis=0) - jnp.sum(share * gap, axis=0) ** 2, 0.0)
@@ -266,13 +247,12 @@ def _some(leaf: Shaped[Array, "*rows particles"], count: int) -> Shaped[Array, "
 
 def _box_of_draws(
     gibbs: LogPolynomial,
-    model: StateSpaceModel,
     theta: Float[Array, "p particles"],
     before: PathPolynomial,
     weights: Float[Array, " particles"],
 ) -> tuple[Float[Array, "p 1"], Float[Array, "p 1"]]:
     """For three parameters and more, from the draws: their range and half of it more, at least `_REACH` sds to each side."""
-    points = jax.vmap(gibbs.chart(model).point, -1, -1)(theta)
+    points = jax.vmap(gibbs.chart.point, -1, -1)(theta)
     mean, sd = mean_and_sd(points, weights)
     lowest = jnp.min(jnp.where(weights > 0.0, points, jnp.inf), axis=1)
     highest = jnp.max(jnp.where(weights > 0.0, points, -jnp.inf), axis=1)
@@ -286,7 +266,6 @@ def _box_of_draws(
 
 def residual_of(
     gibbs: LogPolynomial,
-    model: StateSpaceModel,
     theta: Float[Array, "p particles"],
     before: PathPolynomial,
     after: PathPolynomial,
@@ -301,15 +280,15 @@ def residual_of(
     # Few particles have few draws, and a box of its own, or of one parameter, is best looked at all over.
     all_over = p == 1 or (p == 2 and (gibbs.follow_mode == "each" or particles < _DRAWS))
     unit = 2.0 * _unit_grid(p, _CHECKPOINTS) - 1.0 if all_over else np.zeros((0, p))
-    draws = jax.vmap(gibbs.chart(model).point, -1, 0)(_some(theta, _DRAWS))
+    draws = jax.vmap(gibbs.chart.point, -1, 0)(_some(theta, _DRAWS))
 
     def checkpoints(new: PathPolynomial) -> tuple[Array, Array, Array, Array]:
         """Points, the basis and the prior at them, and whether they are on the box."""
         here = 0.5 * (new.low + new.high) + 0.5 * (new.high - new.low) * unit if all_over else draws
         inside = jnp.all((here >= new.low) & (here <= new.high), axis=1) if not all_over else jnp.ones(len(unit), bool)
         on_cube = all_over and gibbs.moves
-        design = design_on_cube(gibbs.indices, unit) if on_cube else gibbs.basis(model, new).design(here)
-        return here, design, jax.vmap(gibbs.chart(model).log_prior)(here), inside
+        design = design_on_cube(gibbs.indices, unit) if on_cube else gibbs.basis(new).design(here)
+        return here, design, jax.vmap(gibbs.chart.log_prior)(here), inside
 
     # One box has one set of points and of basis functions there, for all.
     shared = None if gibbs.follow_mode == "each" else checkpoints(jax.tree.map(lambda leaf: leaf[..., 0], after))
@@ -319,9 +298,9 @@ def residual_of(
         here, design, log_prior, inside = checkpoints(new) if shared is None else shared
         coefficients = new.coefficients.value
         # Where the box may have moved, the difference of the coefficients is not the step's polynomial.
-        whole = gibbs.increment(model, new, *path) if gibbs.moves else None
+        whole = gibbs.increment(new, *path) if gibbs.moves else None
         step = coefficients - gibbs.discount * old.coefficients.value if whole is None else whole
-        gap = jax.vmap(lambda z: gibbs.exact_increment(model, z, *path))(here)
+        gap = jax.vmap(lambda z: gibbs.exact_increment(z, *path))(here)
         gap = gap - jnp.matmul(design, step, precision="highest")
         density = jnp.matmul(design, coefficients, precision="highest") + log_prior
         share = jax.nn.softmax(jnp.where(inside & jnp.isfinite(density), density, -jnp.inf))

@@ -32,9 +32,3 @@ class Laws(NamedTuple):
             return function(lambda z: self.of(z, state), value)
 
         return jax.vmap(one, -1, -1)(self.state, self.value) if self.many else one(self.state, self.value)
-
-    @property
-    def first(self) -> tuple[Law, Array]:
-        """The law and the value of one of them."""
-        state, value = (self.state[..., 0], self.value[..., 0]) if self.many else (self.state, self.value)
-        return lambda z: self.of(z, state), value

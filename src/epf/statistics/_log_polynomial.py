@@ -6,7 +6,6 @@ coordinates of the `Chart`; each particle carries its own box, which may be the 
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -19,6 +18,7 @@ from numpyro.distributions import Distribution
 
 from epf.model._laws import log_prob_observed
 from epf.model._model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
+from epf.model._parameters import Parameters
 from epf.model._tracing import depends_on
 from epf.numerics._chunks import in_chunks
 from epf.numerics._keys import packed, particle_keys, unpacked
@@ -32,7 +32,7 @@ from epf.posterior.samplers._base import Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF, inverse_side_by_side, resolved
 from epf.statistics import _approximation as settings
 from epf.statistics._base import Gibbs
-from epf.statistics._expansion import any_expansion, plan, plan_expansions
+from epf.statistics._expansion import Expansion, plan_expansions
 from epf.statistics._law import Laws
 from epf.statistics._marginals import (
     POINTS,
@@ -56,12 +56,18 @@ class PathPolynomial(eqx.Module):
 class LogPolynomial(Gibbs):
     """p(theta | path) as prior x exp(polynomial), for any law of a model."""
 
-    indices: Indices = eqx.field(static=True)
-    approximation: settings.Approximation
+    model: StateSpaceModel
+    parameters: Parameters
+    chart: Chart
+    low: Float[Array, " p"]
+    high: Float[Array, " p"]
+    centre: Float[Array, " p"] | None
     sampler: Sampler
     discount: float
+    approximation: settings.Approximation = eqx.field(static=True)
+    plans: tuple[tuple[str, Expansion | None], ...] = eqx.field(static=True)
+    indices: Indices = eqx.field(static=True)
     follow_mode: str = eqx.field(static=True)
-    near_the_middle: bool = eqx.field(default=False, static=True)  # whether steps are expanded there
 
     @classmethod
     def of(
@@ -73,32 +79,33 @@ class LogPolynomial(Gibbs):
         u: Array | None,
     ) -> "LogPolynomial":
         """The Gibbs density of a model; `u` is a row of its inputs, if it has any."""
+        taylor = isinstance(approximation, settings.Taylor)
+        chart = Chart(parameters(model), plain=taylor)
+        p = chart.parameters.size
         expansions = plan_expansions(model, approximation, u)
-        p = parameters(model).size
-        if expansions is None:
-            (indices, approximation), forms = any_expansion(p, approximation), {"density"}
-        else:
-            found = [expansion for expansion in expansions.values() if expansion is not None]
-            powers = {k for expansion in found for k in expansion.result.exponents} | {(0,) * p}
-            indices, forms = Indices(tuple(powers)), {expansion.form for expansion in found}
-        return cls(indices, approximation, sampler, discount, _follow(approximation, forms, discount, p))
+        found = [expansion for expansion in expansions.values() if expansion is not None]
+        powers = {k for expansion in found for k in expansion.result.exponents} | {(0,) * p}
+        forms = {expansion.form for expansion in found}
+        low, high = first_box(chart, approximation)
+        return cls(
+            model,
+            chart.parameters,
+            chart,
+            low,
+            high,
+            first_centre(chart, approximation) if taylor else None,
+            sampler,
+            discount,
+            approximation,
+            tuple(expansions.items()),
+            Indices(tuple(powers)),
+            _follow(approximation, forms, discount, p),
+        )
 
-    def of_lower_order(self, model: StateSpaceModel, u: Array | None) -> "LogPolynomial | None":
-        """The same statistic with steps expanded to half the order, where the order is the library's choice.
-
-        Only for drifts on a shared box: there a step is as good as the box is narrow. For one parameter they are expanded
-        about the middle of the box (SIN: enough for all steps from t = 50 on, where at nodes it is for 76 to 97%).
-        """
-        if self.approximation.order is not None or not self.moves or self.follow_mode != "shared":
-            return None
-        laws = [law for law in (plan_expansions(model, self.approximation, u) or {}).values() if law is not None]
-        if not laws or any(law.form != "drift" for law in laws):
-            return None
-        lower = replace(self.approximation, order=(max(law.order for law in laws) + 1) // 2)
-        fewer = [law for law in (plan_expansions(model, lower, u) or {}).values() if law is not None]
-        if all(law.of == other.of for law, other in zip(laws, fewer, strict=True)):  # polynomials as they are
-            return None
-        return replace(self, approximation=lower, near_the_middle=parameters(model).size == 1)
+    @property
+    def expansions(self) -> dict[str, Expansion | None]:
+        """How each law of the model is written as a polynomial; None where it does not depend on the parameters."""
+        return dict(self.plans)
 
     @property
     def moves(self) -> bool:
@@ -115,23 +122,18 @@ class LogPolynomial(Gibbs):
     def recentres(self) -> bool:
         return isinstance(self.approximation, settings.Taylor) and self.approximation.follow
 
-    def chart(self, model: StateSpaceModel) -> Chart:
-        return Chart(parameters(model), plain=isinstance(self.approximation, settings.Taylor))
-
-    def basis(self, model: StateSpaceModel, statistic: PathPolynomial) -> Basis:
+    def basis(self, statistic: PathPolynomial) -> Basis:
         """What the particle's coefficients multiply."""
-        return self._place(model, statistic)(self.indices)
+        return self._place(statistic)(self.indices)
 
-    def init(self, model: StateSpaceModel, x_0: Float[Array, "*state"]) -> PathPolynomial:
-        low, high = first_box(self.chart(model), self.approximation)
-        centre = first_centre(self.chart(model), self.approximation) if self.recentres else None
-        empty = PathPolynomial(self._sum.zero((self.indices.size,)), low, high, centre)
-        coefficients = self._expanded(model, empty, "initial", lambda p, _: initial_law(model, p), x_0, x_0)
+    def init(self, x_0: Float[Array, "*state"]) -> PathPolynomial:
+        centre = self.centre if self.recentres else None
+        empty = PathPolynomial(self._sum.zero((self.indices.size,)), self.low, self.high, centre)
+        coefficients = self._expanded(empty, "initial", lambda p, _: initial_law(self.model, p), x_0, x_0)
         return self.add(empty, coefficients)
 
     def update(
         self,
-        model: StateSpaceModel,
         statistic: PathPolynomial,
         x_prev: Float[Array, "*state"],
         new: Float[Array, "*new"],
@@ -139,17 +141,17 @@ class LogPolynomial(Gibbs):
         y: Float[Array, "*y"],
         u: Array | None,
     ) -> PathPolynomial:
-        return self.add(statistic, self.increment(model, statistic, x_prev, new, x, y, u))
+        return self.add(statistic, self.increment(statistic, x_prev, new, x, y, u))
 
-    def update_all(self, model: StateSpaceModel, statistic: PathPolynomial, piece: Any) -> PathPolynomial:
+    def update_all(self, statistic: PathPolynomial, piece: Any) -> PathPolynomial:
         """On one box nodes and middle are the same for all particles."""
         if not self.moves or self.follow_mode == "each":
-            return super().update_all(model, statistic, piece)
+            return super().update_all(statistic, piece)
         x_prev, new, x, y, u = piece
         box = jax.tree.map(lambda leaf: leaf[..., 0], statistic)
 
         def step(past: Any, path: tuple[Array, Array, Array]) -> Any:
-            return self._sum_with(past, self.increment(model, box, *path, y, u, many=True))
+            return self._sum_with(past, self.increment(box, *path, y, u, many=True))
 
         rows = min(prod(order + 1 for order in self.indices.orders), 8 * self.indices.size)
         sums = in_chunks(step, statistic.coefficients, (x_prev, new, x), max(rows, 64))
@@ -179,7 +181,6 @@ class LogPolynomial(Gibbs):
 
     def increment(
         self,
-        model: StateSpaceModel,
         statistic: PathPolynomial,
         x_prev: Float[Array, "..."],
         new: Float[Array, "..."],
@@ -193,17 +194,16 @@ class LogPolynomial(Gibbs):
             y = jnp.broadcast_to(jnp.asarray(y)[..., None], (*jnp.shape(y), x.shape[-1]))
 
         def transition(p: Any, x_prev: Array) -> Distribution:
-            return transition_law(model, p, x_prev, u)
+            return transition_law(self.model, p, x_prev, u)
 
         def observation(p: Any, x: Array) -> Distribution:
-            return observation_law(model, p, x, u)
+            return observation_law(self.model, p, x, u)
 
-        moved = self._expanded(model, statistic, "transition", transition, x_prev, new, many)
-        return moved + self._expanded(model, statistic, "observation", observation, x, y, many)
+        moved = self._expanded(statistic, "transition", transition, x_prev, new, many)
+        return moved + self._expanded(statistic, "observation", observation, x, y, many)
 
     def exact_increment(
         self,
-        model: StateSpaceModel,
         z: Float[Array, " p"],
         x_prev: Float[Array, "*state"],
         new: Float[Array, "*new"],
@@ -212,7 +212,7 @@ class LogPolynomial(Gibbs):
         u: Array | None,
     ) -> Float[Array, ""]:
         """What `increment` stands for, at one point, up to a constant: laws that do not see the parameters are left out."""
-        chart = self.chart(model)
+        chart = self.chart
 
         def law(where: Callable[[Any], Distribution], value: Array) -> Float[Array, ""]:
             def of(z: Float[Array, " p"]) -> Distribution:
@@ -220,18 +220,18 @@ class LogPolynomial(Gibbs):
 
             return log_prob_observed(of(z), value) if depends_on(of, z) else jnp.zeros(())
 
-        moved = law(lambda p: transition_law(model, p, x_prev, u), new)
-        return moved + law(lambda p: observation_law(model, p, x, u), y)
+        moved = law(lambda p: transition_law(self.model, p, x_prev, u), new)
+        return moved + law(lambda p: observation_law(self.model, p, x, u), y)
 
     def on_cube(
-        self, model: StateSpaceModel, statistic: PathPolynomial
+        self, statistic: PathPolynomial
     ) -> Callable[[Float[np.ndarray | Array, "points p"]], Float[Array, " points"]]:
         """The log-density in the coordinates of the particle's box, -1 to 1 along each parameter.
 
         The basis on the cube is the same for all particles, so at fixed points this is one matrix product for all.
         """
         origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
-        chart, coefficients = self.chart(model), statistic.coefficients.value
+        chart, coefficients = self.chart, statistic.coefficients.value
         p = chart.parameters.size
 
         def log_density(points: Float[np.ndarray | Array, "points p"]) -> Float[Array, " points"]:
@@ -240,77 +240,70 @@ class LogPolynomial(Gibbs):
                 design = design_on_cube(self.indices, points)
             else:
                 here = jnp.asarray(points)
-                design = self.on_the_cube(p).design(here) if self.moves else self.basis(model, statistic).design(z)
+                design = self.on_the_cube(p).design(here) if self.moves else self.basis(statistic).design(z)
             return jnp.matmul(design, coefficients, precision="highest") + jax.vmap(chart.log_prior)(z)
 
         return log_density
 
     def on_grid(
-        self, model: StateSpaceModel, statistic: PathPolynomial, line: Float[np.ndarray, " points"]
+        self, statistic: PathPolynomial, line: Float[np.ndarray, " points"]
     ) -> Float[Array, "*points particles"]:
         """The log-densities of all particles on the grid `line` x .. x `line` of the one box that they share."""
         low, high = statistic.low[:, 0], statistic.high[:, 0]
         origin, scale, p = 0.5 * (low + high), 0.5 * (high - low), low.shape[0]
         axes = np.meshgrid(*([line] * p), indexing="ij")
         z = origin + scale * jnp.asarray(np.stack([axis.ravel() for axis in axes], axis=1), low.dtype)
-        log_prior = jax.vmap(self.chart(model).log_prior)(z).reshape([len(line)] * p)
+        log_prior = jax.vmap(self.chart.log_prior)(z).reshape([len(line)] * p)
         first = jax.tree.map(lambda leaf: leaf[..., 0], statistic)
         values = self.indices.dense(statistic.coefficients.value)
         for i, order in enumerate(self.indices.orders):
-            design = self._design_along(
-                i, order, self.basis(model, first), line, origin[i] + scale[i] * jnp.asarray(line)
-            )
+            design = self._design_along(i, order, self.basis(first), line, origin[i] + scale[i] * jnp.asarray(line))
             values = along(design, values, i)
         return values + log_prior[..., None]
 
-    def log_density(
-        self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
-    ) -> Float[Array, ""]:
-        z = self.chart(model).point(theta)
-        polynomial = self.basis(model, statistic).evaluate(statistic.coefficients.value, z)
+    def log_density(self, statistic: PathPolynomial, theta: Float[Array, " p"]) -> Float[Array, ""]:
+        z = self.chart.point(theta)
+        polynomial = self.basis(statistic).evaluate(statistic.coefficients.value, z)
         inside = jnp.all((z >= statistic.low) & (z <= statistic.high))
-        return jnp.where(inside, parameters(model).log_prior(theta) + polynomial, -jnp.inf)
+        return jnp.where(inside, self.parameters.log_prior(theta) + polynomial, -jnp.inf)
 
-    def draw(
-        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
-    ) -> Float[Array, " p"]:
+    def draw(self, key: PRNGKeyArray, statistic: PathPolynomial, theta: Float[Array, " p"]) -> Float[Array, " p"]:
         origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
-        chart = self.chart(model)
+        chart = self.chart
         here = jnp.clip((chart.point(theta) - origin) / scale, -1.0, 1.0)
-        moved = self.sampler.draw(key, self.on_cube(model, statistic), here)
+        moved = self.sampler.draw(key, self.on_cube(statistic), here)
         return chart.theta(origin + scale * moved)
 
     def draw_all(
-        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, "p particles"]
+        self, key: PRNGKeyArray, statistic: PathPolynomial, theta: Float[Array, "p particles"]
     ) -> Float[Array, "p particles"]:
         """For one or two parameters on one box, written out for many particles at once: the quickest by far."""
         if self.follow_mode == "each":
-            return super().draw_all(key, model, statistic, theta)
+            return super().draw_all(key, statistic, theta)
         if isinstance(self.sampler, InverseCDF) and theta.shape[0] <= 2:
-            return self._draw_on_grid(key, model, statistic, theta, self.sampler.points)
+            return self._draw_on_grid(key, statistic, theta, self.sampler.points)
         # On one box densities are much alike: a sampler may learn from their mean what it would from each.
         mean = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=-1), statistic)
-        sampler = self.sampler.near(self.on_cube(model, mean), jnp.zeros_like(theta[:, 0]))
-        return Gibbs.draw_all(eqx.tree_at(lambda g: g.sampler, self, sampler), key, model, statistic, theta)
+        sampler = self.sampler.near(self.on_cube(mean), jnp.zeros_like(theta[:, 0]))
+        return Gibbs.draw_all(eqx.tree_at(lambda g: g.sampler, self, sampler), key, statistic, theta)
 
     def _draw_on_grid(
         self,
         key: PRNGKeyArray,
-        model: StateSpaceModel,
         statistic: PathPolynomial,
         theta: Float[Array, "p particles"],
         points: int,
     ) -> Float[Array, "p particles"]:
         """`InverseCDF.draw` with one grid for all; particle by particle in a part where that does not resolve them all."""
-        chart, p = self.chart(model), theta.shape[0]
+        chart, p = self.chart, theta.shape[0]
 
         def draw(theta: Float[Array, "p some"], given: tuple[Array, PathPolynomial]) -> Float[Array, "p some"]:
             words, statistic = given
             keys = jax.vmap(unpacked, -1)(words)
-            values = self.on_grid(model, statistic, grid(points))
+            values = self.on_grid(statistic, grid(points))
 
             def second(first: Float[Array, " some"]) -> Float[Array, "points some"]:
-                along = jax.vmap(lambda s, first: self._second_given_first(model, s, first, points), -1, -1)
+                along = jax.vmap(lambda s, first: self._second_given_first(s, first, points), -1, -1)
                 return along(statistic, first)
 
             def at_once() -> Float[Array, "p some"]:
@@ -321,9 +314,7 @@ class LogPolynomial(Gibbs):
                 return jnp.where(inside, jax.vmap(chart.theta, -1, -1)(z), theta)
 
             def one_by_one() -> Float[Array, "p some"]:
-                return jax.vmap(lambda key, s, theta: self.draw(key, model, s, theta), (0, -1, -1), -1)(
-                    keys, statistic, theta
-                )
+                return jax.vmap(lambda key, s, theta: self.draw(key, s, theta), (0, -1, -1), -1)(keys, statistic, theta)
 
             return jax.lax.cond(jnp.all(resolved(values)), at_once, one_by_one)
 
@@ -331,35 +322,31 @@ class LogPolynomial(Gibbs):
         return in_chunks(draw, theta, (words, statistic), rows=points**p)
 
     def _second_given_first(
-        self, model: StateSpaceModel, statistic: PathPolynomial, first: Float[Array, ""], points: int
+        self, statistic: PathPolynomial, first: Float[Array, ""], points: int
     ) -> Float[Array, " points"]:
         """The log-density of the second of two parameters on the grid, where the first is at a fraction of its box."""
         line = grid(points)
         u = jnp.stack([jnp.broadcast_to(2.0 * first - 1.0, points), jnp.asarray(line, first.dtype)], axis=1)
         z = 0.5 * (statistic.low + statistic.high) + 0.5 * (statistic.high - statistic.low) * u
-        at, basis = (u, self.on_the_cube(2)) if self.moves else (z, self.basis(model, statistic))
+        at, basis = (u, self.on_the_cube(2)) if self.moves else (z, self.basis(statistic))
         section = basis.sections(statistic.coefficients.value, at[0])[1]
         design = self._design_along(1, section.shape[0] - 1, basis, line, z[:, 1])
-        return jnp.matmul(design, section, precision="highest") + jax.vmap(self.chart(model).log_prior)(z)
+        return jnp.matmul(design, section, precision="highest") + jax.vmap(self.chart.log_prior)(z)
 
-    def marginals(
-        self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
-    ) -> PolynomialMarginals:
-        density = self.marginal_densities(model, statistic, theta)
-        return marginals_on_grids(self.chart(model), density, statistic.low, statistic.high)
+    def marginals(self, statistic: PathPolynomial, theta: Float[Array, " p"]) -> PolynomialMarginals:
+        density = self.marginal_densities(statistic, theta)
+        return marginals_on_grids(self.chart, density, statistic.low, statistic.high)
 
-    def marginal_densities(
-        self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
-    ) -> Float[Array, "p points"]:
+    def marginal_densities(self, statistic: PathPolynomial, theta: Float[Array, " p"]) -> Float[Array, "p points"]:
         """The density of each parameter on the cube; for three and more, given the particle's draw of the others."""
         p = theta.shape[0]
         if p <= 2:
-            return joint_marginals(self.on_cube(model, statistic), p)
-        chart, line = self.chart(model), grid(POINTS)
+            return joint_marginals(self.on_cube(statistic), p)
+        chart, line = self.chart, grid(POINTS)
         origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
         here = chart.point(theta)
         # On the cube the basis is the same for all particles, and so are its functions on the grid.
-        basis = self.on_the_cube(p) if self.moves else self.basis(model, statistic)
+        basis = self.on_the_cube(p) if self.moves else self.basis(statistic)
         sections = basis.sections(statistic.coefficients.value, (here - origin) / scale if self.moves else here)
         values = []
         for i, section in enumerate(sections):
@@ -382,19 +369,16 @@ class LogPolynomial(Gibbs):
         """The basis of every box, in the coordinates of the box."""
         return Chebyshev(self.indices, -np.ones(p), np.ones(p))
 
-    def _place(self, model: StateSpaceModel, statistic: PathPolynomial) -> Callable[[Indices], Basis]:
-        chart = self.chart(model)
+    def _place(self, statistic: PathPolynomial) -> Callable[[Indices], Basis]:
         if isinstance(self.approximation, settings.Taylor):
-            centre = statistic.centre
-            if centre is None:
-                centre = first_centre(chart, self.approximation)
+            centre = self.centre if statistic.centre is None else statistic.centre
+            assert centre is not None
             return lambda indices: Monomial(indices, centre)
-        low, high = (statistic.low, statistic.high) if self.moves else first_box(chart, self.approximation)
+        low, high = (statistic.low, statistic.high) if self.moves else (self.low, self.high)
         return lambda indices: Chebyshev(indices, low, high)
 
     def _expanded(
         self,
-        model: StateSpaceModel,
         statistic: PathPolynomial,
         where: str,
         law_of: Callable[[Any, Array], Distribution],
@@ -402,14 +386,13 @@ class LogPolynomial(Gibbs):
         value: Float[Array, "*event"],
         many: bool = False,
     ) -> Float[Array, " terms *particles"]:
-        chart = self.chart(model)
+        chart = self.chart
         params = chart.parameters
-        laws = Laws(lambda z, state: law_of(params.named(chart.theta(z)), state), state, value, many)
-        expansion = plan(where, *laws.first, params.size, self.approximation)
+        expansion = self.expansions[where]
         if expansion is None:
             return jnp.zeros((self.indices.size, *value.shape[-1:]) if many else self.indices.size)
-        form = expansion.near_the_middle if self.near_the_middle else expansion.log_density
-        return expansion.result.embed(form(laws, self._place(model, statistic)), self.indices)
+        laws = Laws(lambda z, state: law_of(params.named(chart.theta(z)), state), state, value, many)
+        return expansion.result.embed(expansion.log_density(laws, self._place(statistic)), self.indices)
 
 
 def _along_axis(basis: Basis, indices: Indices, i: int) -> Basis:

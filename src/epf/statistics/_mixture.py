@@ -7,11 +7,11 @@ gives smooth answers with less noise, at every number of particles.
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys
 from epf.numerics._weighted import mean_and_sd, quantiles
@@ -24,17 +24,19 @@ _NEWTON_STEPS = 3
 class GibbsMixture(Posterior):
     """sum_i w_i p(theta | path i)."""
 
-    parameters: Parameters
-    model: StateSpaceModel
     gibbs: Gibbs
     statistic: Any
     theta: Float[Array, "p particles"]
     x: Float[Array, "*state particles"]
     weights: Float[Array, " particles"]
+    parameters: Parameters = eqx.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parameters = self.gibbs.parameters
 
     def _marginals(self) -> Marginals:
         """Every particle's marginals, particles last."""
-        one = jax.vmap(lambda s, theta: self.gibbs.marginals(self.model, s, theta), in_axes=-1, out_axes=-1)
+        one = jax.vmap(lambda s, theta: self.gibbs.marginals(s, theta), in_axes=-1, out_axes=-1)
         return one(self.statistic, self.theta)
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
@@ -79,7 +81,7 @@ class GibbsMixture(Posterior):
         k_choice, k_draw = jax.random.split(key)
         chosen = jax.random.choice(k_choice, self.weights.shape[0], (count,), p=self.weights)
         statistic, theta = jax.tree.map(lambda leaf: leaf[..., chosen], (self.statistic, self.theta))
-        move = jax.vmap(lambda k, s, t: self.gibbs.draw(k, self.model, s, t), in_axes=-1)
+        move = jax.vmap(lambda k, s, t: self.gibbs.draw(k, s, t), in_axes=-1)
         return move(particle_keys(k_draw, count), statistic, theta)
 
     @property

@@ -3,11 +3,11 @@
 Every reader of it, moments, quantiles, densities, works on the grid, so the particles are gone through once.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._weighted import mean_and_sd
 from epf.posterior._box_posterior import Box, BoxPosterior
@@ -23,16 +23,18 @@ _POINTS = {1: 33, 2: 25}
 class SharedMixture(BoxPosterior):
     """sum_i w_i p(theta | path i), all on the same box."""
 
-    parameters: Parameters
-    model: StateSpaceModel
     gibbs: LogPolynomial
     statistic: PathPolynomial
     theta: Float[Array, "p particles"]
     x: Float[Array, "*state particles"]
     weights: Float[Array, " particles"]
+    parameters: Parameters = eqx.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parameters = self.gibbs.parameters
 
     def box(self) -> Box:
-        return Box(self.gibbs.chart(self.model), self.statistic.low[:, 0], self.statistic.high[:, 0])
+        return Box(self.gibbs.chart, self.statistic.low[:, 0], self.statistic.high[:, 0])
 
     def densities(self) -> Float[Array, "p points"]:
         """The marginal densities on the cube, each with integral 1.
@@ -41,10 +43,10 @@ class SharedMixture(BoxPosterior):
         """
         p, points = self.parameters.size, _POINTS.get(self.parameters.size, POINTS)
         if p > 2:
-            each = jax.vmap(lambda s, theta: self.gibbs.marginal_densities(self.model, s, theta), -1, -1)
+            each = jax.vmap(lambda s, theta: self.gibbs.marginal_densities(s, theta), -1, -1)
             return each(self.statistic, self.theta) @ self.weights
         line, weight = grid(points), jnp.asarray(weights(points), self.weights.dtype)
-        values = self.gibbs.on_grid(self.model, self.statistic, line)
+        values = self.gibbs.on_grid(self.statistic, line)
         values = jnp.where(jnp.isnan(values), -jnp.inf, values)
         joint = jnp.exp(values - jnp.max(values, axis=tuple(range(p)), keepdims=True))
         mass = joint
@@ -71,4 +73,4 @@ class SharedMixture(BoxPosterior):
 
     def _each(self) -> GibbsMixture:
         """The same posterior, particle by particle: for what is asked once, not at every step."""
-        return GibbsMixture(self.parameters, self.model, self.gibbs, self.statistic, self.theta, self.x, self.weights)
+        return GibbsMixture(self.gibbs, self.statistic, self.theta, self.x, self.weights)

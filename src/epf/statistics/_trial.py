@@ -7,29 +7,27 @@ from jaxtyping import Array
 
 from epf.errors import SettingError, UnsupportedModelError
 from epf.model._laws import draw
-from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, transition_law
+from epf.model._model import advance, initial_law, observation_law, transition_law
 from epf.model._parameters import as_parameter
 from epf.numerics._keys import particle_keys, root_key
 from epf.statistics._approximation import Taylor
 from epf.statistics._expansion import points_of
 from epf.statistics._log_polynomial import LogPolynomial
-from epf.statistics._start import first_box, first_centre
 
 _STATES = 16
 _NO_MASS = 80.0  # nats below the prior's peak: less than the smallest float
 
 
-def try_out(gibbs: LogPolynomial, model: StateSpaceModel, u: Array | None) -> None:
+def try_out(gibbs: LogPolynomial, u: Array | None) -> None:
     """One clear sentence for a centre outside the support, a box without mass, a function that is not defined on it."""
-    chart = gibbs.chart(model)
-    params = chart.parameters
+    chart, params = gibbs.chart, gibbs.parameters
     if isinstance(gibbs.approximation, Taylor):
-        centre = np.asarray(first_centre(chart, gibbs.approximation))
+        centre = np.asarray(gibbs.centre)
         for name, value in params.as_dict(centre).items():
             as_parameter(name, value, params.priors[name])
-        _check_defined(gibbs, model, u, centre[None], "about the centre", "choose another centre")
+        _check_defined(gibbs, u, centre[None], "about the centre", "choose another centre")
         return
-    low, high = first_box(chart, gibbs.approximation)
+    low, high = gibbs.low, gibbs.high
     points = np.concatenate([points_of(gibbs.indices), np.zeros((1, params.size))])
     z = 0.5 * (low + high) + 0.5 * (high - low) * jnp.asarray(points, float)
     if not bool(jnp.all(jnp.isfinite(low) & jnp.isfinite(high) & (low < high))):
@@ -44,16 +42,11 @@ def try_out(gibbs: LogPolynomial, model: StateSpaceModel, u: Array | None) -> No
             params.labels, chart.theta(low), chart.theta(high), strict=True))  # fmt: skip
         raise SettingError(f"The prior has no mass on the box ({box}): choose a box where the parameters can be.")
     theta = np.asarray(jax.vmap(chart.theta)(z))
-    _check_defined(
-        gibbs, model, u, theta, "on the box", "give epf.Chebyshev(box=...) inside its domain, or another prior"
-    )
+    _check_defined(gibbs, u, theta, "on the box", "give epf.Chebyshev(box=...) inside its domain, or another prior")
 
 
-def _check_defined(
-    gibbs: LogPolynomial, model: StateSpaceModel, u: Array | None, theta: np.ndarray, where: str, remedy: str
-) -> None:
-    chart = gibbs.chart(model)
-    params = chart.parameters
+def _check_defined(gibbs: LogPolynomial, u: Array | None, theta: np.ndarray, where: str, remedy: str) -> None:
+    model, chart, params = gibbs.model, gibbs.chart, gibbs.parameters
 
     @jax.jit
     def values(thetas: Array) -> Array:
@@ -66,7 +59,7 @@ def _check_defined(
             x = advance(model, x_prev, new)
             y = draw(observation_law(model, middle, x, u), k_y)
             z = jax.vmap(chart.point)(thetas)
-            return jax.vmap(lambda z: gibbs.exact_increment(model, z, x_prev, new, x, y, u))(z)
+            return jax.vmap(lambda z: gibbs.exact_increment(z, x_prev, new, x, y, u))(z)
 
         return jax.vmap(one)(particle_keys(root_key(0), _STATES))
 

@@ -1,22 +1,26 @@
-"""Named arrays in one file, in the safetensors format: written whole or not at all, read without running anything.
+"""Named arrays in one safetensors file: written whole or not at all, read without running anything.
 
         8 bytes: n, little endian | n bytes of JSON: {"__metadata__": {...}, name: {dtype, shape, data_offsets}} | the arrays
 
-The format is read here rather than by its library so that a file that nobody vouches for meets the strictest order: the
-size of the file, the table, the caller's own list of what must be there, the checksum, and only then is an array made.
-Other programs read these files with the library as usual.
+The safetensors library writes the file and takes it apart. What it does not promise is done here: the move into place is
+atomic and on the disk, a checksum covers header and arrays, and an untrusted file passes cheap checks (header size, file
+size against the table, the arrays that the caller expects) before any array is read. The file is read, not mapped into
+memory: a mapped file that another process cuts short would kill this one.
 """
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+import safetensors
+import safetensors.numpy
 
 from epf.errors import CheckpointError, reason
 
@@ -30,87 +34,75 @@ DTYPES = {
     "F32": np.dtype(np.float32),
     "F64": np.dtype(np.float64),
 }
-_CODES = {dtype: code for code, dtype in DTYPES.items()}
 _HEADER_LIMIT = 4 << 20
 _CHUNK = 1 << 20
 
 
-class Layout:
-    """One array of a file: what it is and where it lies."""
+class Layout(NamedTuple):
+    """Data type and shape of one array."""
 
-    __slots__ = ("begin", "dtype", "end", "shape")
+    dtype: np.dtype
+    shape: tuple[int, ...]
 
-    def __init__(self, dtype: np.dtype, shape: tuple[int, ...], begin: int, end: int) -> None:
-        self.dtype, self.shape, self.begin, self.end = dtype, shape, begin, end
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
 
 
-class TensorFile:
-    """The header of a file that was found to be whole; `read` gives its arrays."""
+class TensorFile(NamedTuple):
+    """The header and the table of a file whose checksum is right; `read` gives its arrays."""
 
-    def __init__(self, path: Path, header: dict[str, Any], layouts: dict[str, Layout], start: int) -> None:
-        self.path, self.header, self.layouts = path, header, layouts
-        self._start = start
+    path: Path
+    header: dict[str, Any]
+    layouts: dict[str, Layout]
 
     def read(self, wanted: Mapping[str, tuple[np.dtype, tuple[int, ...]]]) -> dict[str, np.ndarray]:
-        """The arrays, if they are those that are wanted, each of its kind and shape."""
+        """The arrays, if they are exactly the `wanted` ones, each with its data type and shape."""
         if self.layouts.keys() != wanted.keys():
             odd = min(self.layouts.keys() ^ wanted.keys())
             what = "lacks" if odd in wanted else "has an unexpected"
             raise _refusal(self.path, f"{what} array {odd[:60]!r}")
-        for name, (dtype, shape) in wanted.items():
-            found = self.layouts[name]
-            if (found.dtype, found.shape) != (dtype, shape):
-                raise _refusal(
-                    self.path,
-                    f"array {name[:60]!r} is {found.dtype}{list(found.shape)} in it, where {dtype}{list(shape)} belongs",
-                )
-        with self.path.open("rb") as file:
-            return {name: self._one(file, self.layouts[name]) for name in wanted}
-
-    def _one(self, file: BinaryIO, layout: Layout) -> np.ndarray:
-        file.seek(self._start + layout.begin)
-        data = file.read(layout.end - layout.begin)
-        if len(data) != layout.end - layout.begin:
-            raise _refusal(self.path, "it became shorter while it was read")
-        return np.frombuffer(data, layout.dtype).reshape(layout.shape)
+        for name, layout in self.layouts.items():
+            if layout != wanted[name]:
+                belongs = Layout(*wanted[name])
+                raise _refusal(self.path, f"array {name[:60]!r} is {layout} in it, where {belongs} belongs")
+        try:
+            found = dict(safetensors.deserialize(self.path.read_bytes()))
+            return {k: np.frombuffer(found[k]["data"], v.dtype).reshape(v.shape) for k, v in self.layouts.items()}
+        except (safetensors.SafetensorError, KeyError, ValueError) as error:
+            raise _refusal(self.path, f"its arrays overlap, leave gaps or were cut ({reason(error)})") from None
 
 
 def pack(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """The bytes of a file: `header` is any JSON object, stored as text in the format's metadata beside a checksum."""
-    table: dict[str, Any] = {}
-    parts: list[bytes] = []
-    offset = 0
-    # The format's library wants large elements first, so that every array begins at a multiple of its element.
-    for name, array in sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])):
-        if array.dtype not in _CODES:
-            raise CheckpointError(f"The array {name!r} has elements of kind {array.dtype}, which cannot be stored.")
-        data = np.ascontiguousarray(array).tobytes()
-        shape = [int(size) for size in array.shape]
-        table[name] = {"dtype": _CODES[array.dtype], "shape": shape, "data_offsets": [offset, offset + len(data)]}
-        parts.append(data)
-        offset += len(data)
-    text = json.dumps(header, allow_nan=False)  # in its own order, as settings are to be printed
+    for name, array in arrays.items():
+        if array.dtype not in DTYPES.values():
+            raise CheckpointError(f"The array {name!r} has data type {array.dtype}, which cannot be stored.")
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    text = json.dumps(header, allow_nan=False)
+    content = safetensors.numpy.save(arrays)
+    start = 8 + int.from_bytes(content[:8], "little")
+    table, data = json.loads(content[8:start]), memoryview(content)[start:]
     hasher = _hasher(text, table)
-    for part in parts:
-        hasher.update(part)
+    hasher.update(data)
+    # The metadata needs the table for its checksum; the library would also write its entries in a random order.
     top = json.dumps({"__metadata__": {"epf": text, "checksum": hasher.hexdigest()}, **table}).encode()
     top += b" " * (-len(top) % 8)
-    return b"".join([len(top).to_bytes(8, "little"), top, *parts])
+    return b"".join([len(top).to_bytes(8, "little"), top, data])
 
 
 def _hasher(text: str, table: Mapping[str, Any]) -> Any:
-    """The checksum covers the header and the table too: a changed time or shape is as bad as a changed number."""
+    """SHA-256 of the header and the table, to which the arrays are added: a changed shape is as bad as a changed number."""
     return hashlib.sha256(json.dumps([text, table], sort_keys=True).encode())
 
 
 def write(path: Path, content: bytes, keep: int = 0) -> None:
-    """Put a file in its place in one move, whatever happens meanwhile; the `keep` files before it become FILE.1, FILE.2 ..
+    """Move a file into place atomically; the `keep` files before it become FILE.1, FILE.2 ...
 
-    Until the move the old file stands, after it the new one; both the file and the move are on the disk on return.
+    Before the move the old file stands, after it the new one. File and move are on the disk on return.
     """
-    part = path.with_name(f"{path.name}.partial")  # one that a killed process left is simply written again
+    partial = path.with_name(f"{path.name}.partial")  # overwrites one that a killed process left
     try:
-        with part.open("wb") as file:
+        with partial.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -118,8 +110,8 @@ def write(path: Path, content: bytes, keep: int = 0) -> None:
             for i in range(keep - 1, 0, -1):
                 if _numbered(path, i).exists():
                     os.replace(_numbered(path, i), _numbered(path, i + 1))
-            _second_name(path, _numbered(path, 1))
-        os.replace(part, path)
+            _link(path, _numbered(path, 1))
+        os.replace(partial, path)
         directory = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)
@@ -133,8 +125,8 @@ def _numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 
 
-def _second_name(path: Path, other: Path) -> None:
-    """The old file under another name, while it keeps its own."""
+def _link(path: Path, other: Path) -> None:
+    """Give the file a second name; it keeps its first one."""
     other.unlink(missing_ok=True)
     try:
         os.link(path, other)
@@ -143,11 +135,11 @@ def _second_name(path: Path, other: Path) -> None:
 
 
 def inspect(path: Path) -> TensorFile:
-    """The header of a file, after its table and its checksum were found right. No array is made."""
+    """Header and table of a file whose size and checksum are right. No array is made."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError(f"{path} is no file: give the path of a checkpoint.")
+            raise CheckpointError(f"{path} is not a file: give the path of a checkpoint.")
         with path.open("rb") as file:
             return _inspect(path, file, status.st_size)
     except FileNotFoundError:
@@ -161,60 +153,41 @@ def _inspect(path: Path, file: BinaryIO, size: int) -> TensorFile:
     if size < 8 or not 2 <= length <= min(_HEADER_LIMIT, size - 8):
         raise _refusal(path, "its first bytes are not those of a checkpoint")
     try:
-        top = json.loads(file.read(length).decode(), object_pairs_hook=_no_doubles, parse_constant=_no_constant)
-        metadata = top.pop("__metadata__")
+        table = json.loads(file.read(length).decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        metadata = table.pop("__metadata__")
         text, checksum = metadata["epf"], metadata["checksum"]
-        header = json.loads(text, object_pairs_hook=_no_doubles, parse_constant=_no_constant)
+        header = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
         if not (isinstance(checksum, str) and isinstance(header, dict)):
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _refusal(path, "its header cannot be read") from None
-    layouts = _layouts(path, top, size - 8 - length)
-    hasher = _hasher(text, top)
+    layouts = {name: _layout(path, name, entry) for name, entry in table.items()}
+    if sum(math.prod((layout.dtype.itemsize, *layout.shape)) for layout in layouts.values()) != size - 8 - length:
+        raise _refusal(path, "the table of arrays does not fit the file, which is cut or altered")
+    hasher = _hasher(text, table)
     while chunk := file.read(_CHUNK):
         hasher.update(chunk)
     if hasher.hexdigest() != checksum:
         raise _refusal(path, "its checksum is wrong")
-    return TensorFile(path, header, layouts, 8 + length)
+    return TensorFile(path, header, layouts)
 
 
-def _layouts(path: Path, table: dict[str, Any], size: int) -> dict[str, Layout]:
-    """The table, if its arrays fill the file exactly, one after the other."""
-    layouts: dict[str, Layout] = {}
-    for name, entry in table.items():
-        if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-            raise _refusal(path, "its table of arrays is malformed")
-        code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if not isinstance(code, str) or code not in DTYPES:
-            raise _refusal(path, f"array {name[:60]!r} has elements of an unknown kind")
-        if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2 or len(shape) > 32:
-            raise _refusal(path, f"array {name[:60]!r} has a malformed shape or place")
-        length = DTYPES[code].itemsize
-        for extent in shape:  # Python's whole numbers do not overflow; the product is bounded as it grows
-            length *= extent
-            if extent and length > size:
-                break
-        if offsets[1] - offsets[0] != length or offsets[1] > size:
-            raise _refusal(path, f"array {name[:60]!r} does not fit into the file, which is cut or altered")
-        layouts[name] = Layout(DTYPES[code], tuple(shape), *offsets)
-    end = 0
-    for layout in sorted(layouts.values(), key=lambda layout: (layout.begin, layout.end)):
-        if layout.begin != end:
-            raise _refusal(path, "its arrays overlap or leave gaps")
-        end = layout.end
-    if end != size:
-        raise _refusal(path, "it is longer or shorter than its arrays")
-    return layouts
+def _layout(path: Path, name: str, entry: Any) -> Layout:
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise _refusal(path, "its table of arrays is malformed")
+    code, shape = entry["dtype"], entry["shape"]
+    if not isinstance(code, str) or code not in DTYPES:
+        raise _refusal(path, f"array {name[:60]!r} has an unknown data type")
+    valid = isinstance(shape, list) and len(shape) <= 32 and all(type(n) is int and 0 <= n < 2**62 for n in shape)
+    if not valid:
+        raise _refusal(path, f"array {name[:60]!r} has a malformed shape")
+    return Layout(DTYPES[code], tuple(shape))
 
 
-def _are_sizes(values: object) -> bool:
-    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**62 for value in values)
-
-
-def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name twice")
+        raise ValueError("duplicate name")
     return found
 
 
@@ -223,4 +196,4 @@ def _no_constant(name: str) -> Any:
 
 
 def _refusal(path: Path, why: str) -> CheckpointError:
-    return CheckpointError(f"{path} cannot be used: {why}. Use an earlier copy, or start afresh.")
+    return CheckpointError(f"{path} cannot be used: {why}. Use an earlier copy, or start again.")

@@ -10,14 +10,15 @@ from numpyro.distributions import Distribution
 from epf.errors import ModelError, kind
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Values, as_floats
+from epf.model._settings import Settings
 
 Field = Any  # a number, an array, or a numpyro distribution
 
 
-class FieldModel(StateSpaceModel):
+class FieldModel(StateSpaceModel, Settings):
     """A model whose fields say what is known: `Sin(sigma=1.0)` knows sigma, `Sin(sigma=dist.Gamma(2.0, 2.0))` learns it."""
 
-    def __check_init__(self) -> None:
+    def check_together(self) -> None:
         for name, value in self._fields().items():
             if isinstance(value, Distribution):
                 continue

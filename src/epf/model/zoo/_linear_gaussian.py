@@ -20,7 +20,8 @@ class LinearGaussian(FieldModel):
     m_0: Field
     P_0: Field
 
-    def __check_init__(self) -> None:
+    def check_together(self) -> None:
+        super().check_together()
         (d, *_), (m, *_) = field_shape(self.m_0) or (0,), field_shape(self.H) or (0,)
         wanted = {"A": (d, d), "Q": (d, d), "H": (m, d), "R": (m, m), "m_0": (d,), "P_0": (d, d)}
         for name, shape in wanted.items():

@@ -7,14 +7,13 @@ with lags = (x_t-1, ..., x_t-p), and y_t = x_t + N(0, sigma_obs^2).
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import Distribution
 
 from epf.errors import SettingError
-from epf.model._check import is_whole
+from epf.model._settings import count
 from epf.model.zoo._fields import Field, FieldModel, field_shape
 
 
@@ -31,14 +30,11 @@ class STAR(FieldModel):
     c: Field = dist.Normal(0.0, 3.0)
     sigma: Field = 1.0
     sigma_obs: Field = 0.1
-    lags: int = eqx.field(static=True, default=1)
-    delay: int = eqx.field(static=True, default=1)
+    lags: int = count(1, static=True)
+    delay: int = count(1, static=True)
 
-    def __check_init__(self) -> None:
-        if not (is_whole(self.lags) and is_whole(self.delay)) or self.lags < 1 or self.delay < 1:
-            raise SettingError(
-                f"STAR(lags={self.lags!r}, delay={self.delay!r}): both must be whole numbers, 1 or more."
-            )
+    def check_together(self) -> None:
+        super().check_together()
         for name in ("a", "b"):
             value = getattr(self, name)
             shape = field_shape(value)

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import constraints
 
+from epf.errors import ModelError
 from epf.model._laws import is_gaussian, support
-from epf.model._model import StateSpaceModel, initial_law, parameters, transition_law
+from epf.model._model import StateSpaceModel, first_row, initial_law, parameters, transition_law
 from epf.model._parameters import Values
+from epf.model._settings import flag
 from epf.smc.proposals._base import Bootstrap, Proposal, Proposed
 from epf.smc.proposals._defensive import Defensive
 from epf.smc.proposals._linearised import Linearised
@@ -21,7 +23,7 @@ class Automatic(Proposal):
     the random numbers alone, and not on the parameters.
     """
 
-    even: bool = False
+    even: bool = flag(False)
 
     def propose(
         self,
@@ -44,15 +46,32 @@ def choose_proposal(
 ) -> Proposal:
     """The proposal that `Automatic` uses for a model; `inputs` is one row of them, for a model that has any."""
     params = parameters(model)
+    row = first_row(model) if inputs is None else inputs
     chosen: list[Proposal] = []
 
     def trace(theta: Array) -> None:
         p = params.named(theta)
         x = jnp.zeros(initial_law(model, p).event_shape)
-        chosen.append(_choose(model, p, x, inputs, even))
+        chosen.append(_choose(model, p, x, row, even))
 
     jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
     return chosen[-1]
+
+
+def resolve_proposal(proposal: Proposal, model: StateSpaceModel, u: Float[Array, " inputs"] | None) -> Proposal:
+    """The proposal itself or, for `Automatic`, the one that fits the model.
+
+    A model that needs inputs may be bound before any are known (a stream that shows its prior): `Automatic` then stays,
+    and chooses when it is first traced.
+    """
+    if not isinstance(proposal, Automatic):
+        return proposal
+    try:
+        return choose_proposal(model, u, proposal.even)
+    except ModelError:
+        if u is not None:
+            raise
+        return proposal
 
 
 def _choose(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, even: bool) -> Proposal:

@@ -2,22 +2,21 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
-from epf.errors import EPFError, ModelError, SettingError, reason
+from epf.errors import EPFError, ModelError, reason
 from epf.model._laws import check_law, draw, log_prob, log_prob_observed, observed
-from epf.model._model import StateSpaceModel, advance, observation_law, transition_law
+from epf.model._model import StateSpaceModel, advance, names_argument_t, observation_law, split_time, transition_law
 from epf.model._parameters import Values
+from epf.model._settings import REQUIRED, Rule, Settings, setting
 
 Proposed = tuple[Float[Array, "*new"], Float[Array, ""]]
 
 
-class Proposal(eqx.Module):
+class Proposal(Settings):
     """Draws the new part of one particle's state."""
 
     @abstractmethod
@@ -71,14 +70,15 @@ class Bootstrap(Proposal):
 class Guided(Proposal):
     """The user's own: `law(p, x_prev, y, u)` returns the distribution to draw the new part from.
 
+    For a model whose laws name `t`, the proposal may name it too: `law(p, x_prev, y, u, t)`.
+
     Where an observation is missing altogether, the transition is used, so the law never sees a row of NaN only.
     """
 
-    law: Callable[[Any, Any, Any, Any], Distribution]
-
-    def __check_init__(self) -> None:
-        if not callable(self.law) or isinstance(self.law, Distribution):
-            raise SettingError(f"Guided(law={self.law!r}): it must be a function law(p, x_prev, y, u) of yours.")
+    law: Callable[..., Distribution] = setting(
+        REQUIRED,
+        Rule(lambda law: callable(law) and not isinstance(law, Distribution), "a function law(p, x_prev, y, u)"),
+    )
 
     def propose(
         self,
@@ -92,7 +92,9 @@ class Guided(Proposal):
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         try:
-            own = check_law(self.law(p, x_prev, y, u), "Your proposal")
+            own_u, t = split_time(model, u)
+            time = {} if t is None or not names_argument_t(self.law) else {"t": t}
+            own = check_law(self.law(p, x_prev, y, own_u, **time), "Your proposal")
         except EPFError:
             raise
         except Exception as error:

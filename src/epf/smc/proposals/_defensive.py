@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
-from epf.errors import SettingError, UnsupportedModelError
-from epf.model._check import is_number
+from epf.errors import UnsupportedModelError
 from epf.model._laws import centre, draw, log_prob, observed, support
 from epf.model._model import StateSpaceModel, transition_law
 from epf.model._parameters import Values
+from epf.model._settings import number
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density, log_determinant, solve, solve_upper
 from epf.smc.proposals._base import Proposal, Proposed, log_likelihood
 from epf.smc.proposals._optimal import linear_observation
@@ -26,14 +26,7 @@ from epf.smc.proposals._optimal import linear_observation
 class Defensive(Proposal):
     """A mixture of the transition and of the observation alone; each has at least `share` of the draws."""
 
-    share: float = 0.1
-
-    def __check_init__(self) -> None:
-        if not is_number(self.share) or not 0.0 < self.share <= 0.5:
-            raise SettingError(
-                f"Defensive(share={self.share!r}): the least share must lie above 0 and not above 0.5, which means half "
-                "from each."
-            )
+    share: float = number(0.1, above=0.0, high=0.5)
 
     def propose(
         self,

@@ -6,16 +6,14 @@ mode of log p(new | x_prev) + log p(y | new). Either way the draw is weighed exa
 transition, so that no weight can exceed the likelihood over that share.
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.errors import SettingError
-from epf.model._check import is_number, is_whole, plain
 from epf.model._laws import gaussian_moments, is_gaussian, log_prob
 from epf.model._model import StateSpaceModel, advance, observation_law, transition_law
 from epf.model._parameters import Values
+from epf.model._settings import count, number
 from epf.model._tracing import depends_on
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density, solve, solve_upper
 from epf.smc.proposals._base import Proposal, Proposed, log_likelihood
@@ -25,14 +23,8 @@ from epf.smc.proposals._optimal import condition, linear_observation, require_ga
 class Linearised(Proposal):
     """A Gaussian fitted to p(new | x_prev, y), for a Gaussian transition; `share` of the draws from the transition."""
 
-    share: float = 0.05
-    iterations: int = eqx.field(default=2, converter=plain)
-
-    def __check_init__(self) -> None:
-        if not is_number(self.share) or not 0.0 < self.share < 1.0:
-            raise SettingError(f"Linearised(share={self.share!r}): the share must lie strictly between 0 and 1.")
-        if not is_whole(self.iterations) or self.iterations < 1:
-            raise SettingError(f"Linearised(iterations={self.iterations!r}): it must be a whole number, 1 or more.")
+    share: float = number(0.05, above=0.0, below=1.0)
+    iterations: int = count(2)
 
     def propose(
         self,

@@ -1,0 +1,178 @@
+"""Settings that are checked where they are declared.
+
+A class of settings derives from `Settings` and declares each field with one of the functions below:
+
+    class Walk(Settings):
+        steps: int = count(20, least=1)                              # a whole number
+        scale: float | None = number(None, above=0.0, optional=True) # a finite number, or None
+        adapt: bool = flag(True)
+        order: str = one_of("random", "random", "fixed")
+        proposal: Proposal = instance(Bootstrap(), Proposal, example="epf.proposals.Bootstrap()")
+
+        def check_together(self) -> None:                            # only for rules that join several settings
+            if self.adapt and self.scale is not None: raise SettingError(...)
+
+`Walk(steps=0)` then raises `SettingError: Walk(steps=0): must be a whole number, 1 or more.` The message names the class
+that the user called, so a subclass needs nothing of its own. Without a default (`count(least=1)`) a setting is required.
+`words` replaces the text after "must be"; `static=True` is that of `eqx.field`. NumPy scalars and arrays without axes
+become plain Python numbers, so that the setting is known when a filter is compiled.
+
+`require_count` and `require_number` check the arguments of functions in the same words.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, NamedTuple, TypeGuard
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from epf.errors import SettingError
+
+REQUIRED: Any = dataclasses.MISSING
+
+
+class Rule(NamedTuple):
+    """What a value must satisfy, and the same in words, to follow "must be"."""
+
+    holds: Callable[[Any], bool]
+    words: str
+
+
+class Settings(eqx.Module):
+    """Base class of everything that a user configures: checks each declared field, then `check_together`."""
+
+    def __check_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            rule, value = field.metadata.get("rule"), getattr(self, field.name)
+            if rule is not None:
+                _require(rule, f"{type(self).__name__}({field.name}={value!r})", value)
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Check what joins several settings; each of them has passed its own check before."""
+        return
+
+
+def count(default: Any = REQUIRED, *, least: int = 1, optional: bool = False, words: str = "", static: bool = False):
+    """A whole number, `least` or more."""
+    return setting(default, _count_rule(least), optional=optional, words=words, static=static)
+
+
+def number(
+    default: Any = REQUIRED,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    optional: bool = False,
+    words: str = "",
+    static: bool = False,
+):
+    """A finite number in [low, high] or (above, below); the two kinds of bounds may be mixed."""
+    return setting(default, _number_rule(low, high, above, below), optional=optional, words=words, static=static)
+
+
+def flag(default: Any = REQUIRED, *, static: bool = False):
+    """True or False."""
+    return setting(default, Rule(lambda value: isinstance(value, bool), "True or False"), static=static)
+
+
+def one_of(default: Any, *choices: Any, words: str = "", static: bool = False):
+    """One of a few values."""
+    rule = Rule(lambda value: value in choices, f"one of {', '.join(map(repr, choices))}")
+    return setting(default, rule, words=words, static=static)
+
+
+def instance(
+    default: Any = REQUIRED, *kinds: type, example: str, optional: bool = False, words: str = "", static: bool = False
+):
+    """An instance of one of the classes `kinds`; `example` shows the user how to make one."""
+    article = "an" if kinds[0].__name__[0] in "AEIO" else "a"
+    rule = Rule(lambda value: isinstance(value, kinds), f"{article} {kinds[0].__name__.lower()} such as {example}")
+    return setting(default, rule, optional=optional, words=words, static=static)
+
+
+def setting(
+    default: Any,
+    rule: Rule,
+    *,
+    optional: bool = False,
+    words: str = "",
+    static: bool = False,
+    converter: Callable[[Any], Any] | None = None,
+) -> Any:
+    """A field with a rule of its own; `optional` allows None, `converter` replaces `plain`."""
+    said = words or (f"{rule.words}, or None" if optional else rule.words)
+    checked = Rule(lambda value: (optional and value is None) or rule.holds(value), said)
+    return eqx.field(default=default, converter=converter or plain, static=static, metadata={"rule": checked})
+
+
+def require_count(function: str, argument: str, value: object, least: int = 1) -> int:
+    """The argument of a function as a whole number, `least` or more."""
+    _require(_count_rule(least), f"{function}({argument}={value!r})", value)
+    return int(value)  # pyright: ignore
+
+
+def require_number(
+    function: str,
+    argument: str,
+    value: object,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> float:
+    """The argument of a function as a finite number between bounds, as in `number`."""
+    _require(_number_rule(low, high, above, below), f"{function}({argument}={value!r})", value)
+    return float(value)  # pyright: ignore
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number: not text, not a truth value, not an array."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a value is a whole number of an integer type."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def plain(value: Any) -> Any:
+    """A NumPy scalar or an array without axes as a Python number; anything else as it is."""
+    scalar = isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer) and value.ndim == 0
+    return value.item() if scalar or isinstance(value, np.generic) else value
+
+
+def _require(rule: Rule, place: str, value: object) -> None:
+    if not rule.holds(value):
+        raise SettingError(f"{place}: must be {rule.words}.")
+
+
+def _count_rule(least: int) -> Rule:
+    return Rule(lambda value: is_whole(value) and value >= least, f"a whole number, {least} or more")
+
+
+def _number_rule(low: float | None, high: float | None, above: float | None, below: float | None) -> Rule:
+    def holds(value: object) -> bool:
+        return (
+            is_number(value)
+            and bool(np.isfinite(value))
+            and (low is None or value >= low)
+            and (high is None or value <= high)
+            and (above is None or value > above)
+            and (below is None or value < below)
+        )
+
+    if low is not None and high is not None:
+        return Rule(holds, f"a number between {low:g} and {high:g}")
+    if above is not None and below is not None:
+        return Rule(holds, f"a number strictly between {above:g} and {below:g}")
+    bounds = {"at least": low, "above": above, "at most": high, "below": below}
+    said = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
+    return Rule(holds, f"a number {said}".rstrip() if said else "a finite number")
