@@ -9,7 +9,7 @@ from experiments.paper.experiment import Finding, Numbers
 from experiments.paper.style import save, style
 from experiments.paper.workers import computed
 
-from epf.run._progress import progress_bar
+from epf.run._runner import progress_bar
 
 OUT = Path("experiments/out")
 JOBS = min(2, os.cpu_count() or 1)  # each takes about a gigabyte

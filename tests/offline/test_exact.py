@@ -12,7 +12,7 @@ from epf.model._check import shapes_of
 from epf.model._laws import draw
 from epf.model._model import advance, initial_law, observation_law, parameters, transition_law
 from epf.numerics._keys import particle_keys, root_key, step_key
-from epf.offline._path import Path, conjugate
+from epf.offline._path import Path, Window, conjugate
 from epf.offline._point_mass import PointMass, run
 from epf.smc.proposals._base import Bootstrap
 from models import AR, grid_posterior, kalman
@@ -164,7 +164,7 @@ def joint_test(model, method, steps=6, replicates=3000, rounds=25):
     tests of Kolmogorov and Smirnov have the level they say. Few particles make a mistake show.
     """
     gibbs = conjugate(model, shapes_of(model, None), None)
-    window = epf.offline.path.Window(jnp.zeros(parameters(model).size), jnp.ones(parameters(model).size))
+    window = Window(jnp.zeros(parameters(model).size), jnp.ones(parameters(model).size))
 
     def chain(key):
         k_start, k_run = jax.random.split(key)

@@ -306,7 +306,7 @@ class Squares(AR):
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        (epf.fix(VectorAR(), {"a": [0.5, 0.5]}), r"one dimension.*epf\.SIR, or epf\.Kalman"),
+        (epf.fix(VectorAR(), {"a": [0.5, 0.5]}), r"one-dimensional state.*epf\.SIR, or epf\.Kalman"),
         (Three(), r"at most two unknown parameters.*3: use epf\.LiuWest"),
         (Discrete(), r"'a' is discrete: use epf\.SIR"),
         (Bound(), r"'w\[0\]' is bound to others: use epf\.SIR"),

@@ -18,7 +18,7 @@ from epf.polynomial._basis import Monomial
 from epf.polynomial._collocation import expand as collocate
 from epf.polynomial._indices import total_degree
 from epf.polynomial.taylor._expand import expand as taylor_expand
-from epf.posterior._chart import Chart
+from epf.posterior._chart import Chart, prior_box
 from epf.posterior.samplers._inverse_cdf import InverseCDF
 from epf.results import diagnostics
 from epf.statistics._base import Gibbs
@@ -87,7 +87,7 @@ def test_theorem_3_accumulated_coefficients_are_those_of_the_sum(float64):
         return sum(-0.5 * (b - jnp.sin(z[0] * a)) ** 2 for a, b in zip(pieces.x_prev, pieces.new, strict=True))
 
     chebyshev = gibbs_of(model, epf.Chebyshev(9, of="density", follow="no"))
-    low, high = Chart(parameters(model)).prior_box()
+    low, high = prior_box(Chart(parameters(model)))
     direct = collocate(total, ChebyshevBasis(total_degree(1, 18), low, high))
     found = along(chebyshev, x_0, pieces).coefficients.value
     np.testing.assert_allclose(found[1:], direct[1:], atol=1e-11 * np.abs(direct).max())

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
+from epf.model._settings import Settings
 from epf.numerics._keys import step_key
 from epf.posterior._posterior import Posterior
 
@@ -113,7 +114,7 @@ class ReplayingFilter(BoundFilter):
         """Take in one observation, and some of the `past` again."""
 
 
-class Filter(eqx.Module):
+class Filter(Settings):
     """Settings of an online algorithm; `bind` makes it an algorithm for one model."""
 
     @property

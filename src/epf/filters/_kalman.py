@@ -74,7 +74,7 @@ class Kalman(Filter):
                 f"Kalman needs continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
                 "make it known."
             )
-        return BoundKalman(self, model, params, _Split.of(model, params))
+        return BoundKalman(model, params, self, _Split.of(model, params))
 
     def caveats(self, state: Gaussian) -> tuple[Caveat, ...]:
         sentence = "Kalman linearised the model, and the error of that is not measured: compare with epf.EPF."
@@ -84,9 +84,9 @@ class Kalman(Filter):
 class BoundKalman(BoundFilter):
     """The Kalman filter of one model, in the form that `settings` ask for."""
 
-    settings: Kalman
     model: StateSpaceModel
     parameters: Parameters
+    settings: Kalman
     split: "_Split"
 
     def line(self, moments: Moments, at: Gaussian) -> Line:

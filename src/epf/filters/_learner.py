@@ -21,7 +21,7 @@ from epf.model._check import is_number, is_whole, plain
 from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler
 from epf.statistics import _follow as following
-from epf.statistics._approximation import Approximation, Chebyshev
+from epf.statistics._approximation import Approximation, Chebyshev, Taylor
 from epf.statistics._base import Gibbs
 from epf.statistics._log_polynomial import LogPolynomial
 from epf.statistics._mixture import GibbsMixture
@@ -132,7 +132,7 @@ def follow(
     piece: Piece,
 ) -> tuple[Any, following.Guide | None, Float[Array, ""]]:
     """Every particle's statistic after a step, the guide and the residual; exact sums have no box to follow."""
-    if not isinstance(gibbs, LogPolynomial):
+    if not isinstance(gibbs, LogPolynomial) or guide is None:
         return gibbs.update_all(statistic, piece), guide, jnp.asarray(jnp.nan)
     return following.follow(gibbs, guide, theta, statistic, weights, piece)
 
@@ -154,5 +154,12 @@ def describe_gibbs(gibbs: Gibbs, refresh: int) -> dict[str, str]:
     """What is expanded and how, in words."""
     if not isinstance(gibbs, LogPolynomial):
         return {}
+    forms = [f"{where}: {law.form}, order {law.order}" for where, law in gibbs.expansions.items() if law is not None]
+    kind = "Taylor" if isinstance(gibbs.approximation, Taylor) else "Chebyshev"
+    box = {"shared": "one for all particles, following", "each": "one per particle, following", "no": "fixed"}
     often = f", every {refresh} steps ({2 * refresh} while nothing is resampled)" if refresh > 1 else ""
-    return {**gibbs.describe(), "draws of theta": f"{gibbs.sampler.describe()}{often}"}
+    return {
+        "approximation": f"{kind}; {'; '.join(forms)}; {gibbs.indices.size} coefficients per particle",
+        "box": box[gibbs.follow_mode],
+        "draws of theta": f"{gibbs.sampler.describe()}{often}",
+    }

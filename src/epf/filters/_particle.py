@@ -146,9 +146,9 @@ class ParticleFilter(Filter):
                 "epf.resampling.Systematic(threshold=0.5)."
             )
 
-    def parts(self, model: StateSpaceModel, u: Array | None) -> tuple[Any, StateSpaceModel, Parameters, Proposal]:
-        """The first fields of a `BoundParticleFilter`: settings, model, parameters and the proposal for this model."""
-        return self, model, parameters(model), resolve_proposal(self.proposal, model, u)
+    def parts(self, model: StateSpaceModel, u: Array | None) -> tuple[StateSpaceModel, Parameters, Any, Proposal]:
+        """The first fields of a `BoundParticleFilter`: model, parameters, settings and the proposal for this model."""
+        return model, parameters(model), self, resolve_proposal(self.proposal, model, u)
 
 
 class BoundParticleFilter(BoundFilter):
@@ -157,10 +157,10 @@ class BoundParticleFilter(BoundFilter):
     Filters that learn override `begin`, `learn` and `absorb`.
     """
 
-    settings: Any
-    """The `ParticleFilter` that was bound."""
     model: StateSpaceModel
     parameters: Parameters
+    settings: Any
+    """The `ParticleFilter` that was bound."""
     proposal: Proposal
 
     def begin(self, x_0: Float[Array, "*state particles"]) -> tuple[Any, Any]:

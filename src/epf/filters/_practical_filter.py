@@ -96,15 +96,15 @@ class PracticalFilter(Filter):
                 "epf.EPF."
             )
         gibbs = choose_gibbs(model, u, self.statistics, self.approximation, self.sampler)
-        return BoundPracticalFilter(self, model, params, resolve_proposal(self.proposal, model, u), gibbs, u)
+        return BoundPracticalFilter(model, params, self, resolve_proposal(self.proposal, model, u), gibbs, u)
 
 
 class BoundPracticalFilter(BoundFilter):
     """The practical filter of one model; `u` is a row of inputs."""
 
-    settings: PracticalFilter
     model: StateSpaceModel
     parameters: Parameters
+    settings: PracticalFilter
     proposal: Proposal
     gibbs: Gibbs
     u: Array | None

@@ -68,7 +68,7 @@ class ResampleMove(ParticleFilter):
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundResampleMove":
         bound = self.parts(model, u)
-        discrete = bound[2].discrete
+        discrete = bound[1].discrete
         if discrete:
             raise UnsupportedModelError(
                 f"ResampleMove moves parameters on the real line and cannot move {discrete[0]!r}, which is discrete: use "

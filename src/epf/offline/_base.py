@@ -1,8 +1,7 @@
-"""The contract of a method that needs the whole series: `begin`, then one `step` after another, each an iteration.
+"""Base classes for methods that need the whole series: `begin`, then one `step` per iteration.
 
-A Markov chain takes iterations until it has its draws; SMC^2 takes one for each observation, and has a posterior after
-each. One runner (`epf.iterations`) serves all: it compiles blocks of iterations, shows how far they are, and returns what
-there is when it is interrupted.
+A Markov chain iterates until it has its draws. SMC^2 has one iteration per observation, with a posterior after each. One
+runner serves all: it compiles blocks of iterations, shows progress, and returns what there is when it is interrupted.
 """
 
 from abc import abstractmethod
@@ -16,34 +15,35 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from epf.errors import UnsupportedModelError
 from epf.filters._base import Caveat
 from epf.model._model import StateSpaceModel, parameters
+from epf.model._settings import Settings, count
 from epf.numerics._keys import root_key
 from epf.posterior._posterior import Posterior
 
 Rows = Float[Array, "rows *y"]
 
 
-class Offline(eqx.Module):
-    """An algorithm that goes through the whole series again and again.
+class Offline(Settings):
+    """A method that goes through the whole series many times.
 
-    `step` is a pure function, and the key of an iteration depends on the seed and on its number alone: how iterations are
-    cut into blocks, and whether a run was interrupted and taken up again, changes nothing.
+    `step` is a pure function, and the key of an iteration depends on the seed and on its number alone. So the division of
+    iterations into blocks, or an interruption, does not change the answer.
     """
 
     @property
     @abstractmethod
     def sequential(self) -> bool:
-        """Whether iteration t takes in observation t, and there is a posterior after each."""
+        """Whether iteration t takes in observation t, with a posterior after each."""
 
     @abstractmethod
     def iterations(self, steps: int) -> int:
-        """How many iterations a series of this length takes."""
+        """Number of iterations for a series of this length."""
 
     def check(self, model: StateSpaceModel, u: Array | None) -> None:
-        """Refuse, with a sentence, a model that this method cannot learn; called once, before anything is compiled."""
+        """Refuse a model that this method cannot learn; called once, before anything is compiled."""
         check_movable(type(self).__name__, model)
 
     def settled(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None) -> "Offline":
-        """The same method with nothing left open: what is chosen from the data (a number of particles) is chosen here."""
+        """The same method with every setting chosen that depends on the data, such as a number of particles."""
         return self
 
     @abstractmethod
@@ -54,22 +54,22 @@ class Offline(eqx.Module):
     def step(
         self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Any
     ) -> tuple[Any, Any]:
-        """One iteration: the state after it, and what is kept of it."""
+        """One iteration: the state after it, and its row of the record."""
 
     def has_begun(self, state: Any) -> Bool[Array, ""]:
-        """Whether there is anywhere to go from: false where the series is impossible wherever the method looked."""
+        """Whether the series has a positive likelihood at some starting point."""
         return jnp.asarray(True)
 
     def pauses(self, state: Any) -> Bool[Array, ""]:
-        """Whether `between` is due before the next iteration; it is not done after the last."""
+        """Whether `between` must run before the next iteration, if there is one."""
         return jnp.asarray(False)
 
     def between(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Any) -> Any:
-        """What cannot be compiled together with the iterations, since it changes the shape of the state."""
+        """A change of the state's shape, which cannot be compiled together with the iterations."""
         return state
 
     def grown(self, pauses: int) -> "Offline":
-        """The same method as it is after so many pauses: its `begin` makes a state of the shape that there is then."""
+        """The method after this many pauses: its `begin` makes a state of the shape that the state has then."""
         return self
 
     @abstractmethod
@@ -77,7 +77,7 @@ class Offline(eqx.Module):
         """The settings in words, with what was chosen automatically for this model."""
 
     def remarks(self, state: Any, paused: tuple[int, ...]) -> dict[str, str]:
-        """What the run itself settled, to be added to the settings; `paused` are the iterations after which it paused."""
+        """Settings that the run itself chose; `paused` are the iterations after which it paused."""
         return {}
 
     def caveats(self, state: Any) -> tuple[Caveat, ...]:
@@ -86,7 +86,7 @@ class Offline(eqx.Module):
 
 
 class Sequential(Offline):
-    """One iteration for each observation, with a posterior after each: its result is like a filter's."""
+    """A method with one iteration per observation and a posterior after each: its result is like a filter's."""
 
     @property
     def sequential(self) -> bool:
@@ -111,23 +111,23 @@ class Sequential(Offline):
 
 
 class Draw(eqx.Module):
-    """What is kept of one iteration of several Markov chains: theta, the state at the end of the series, and how it went."""
+    """The record of one iteration of several Markov chains."""
 
     theta: Float[Array, "*iterations chains p"]
     x: Float[Array, "..."]
-    """Shape (*iterations, chains, *state)."""
+    """The state at the end of the series, of shape (*iterations, chains, *state)."""
     log_likelihood: Float[Array, "*iterations chains"]
-    """Of theta and the observations; where the path is part of the chain, of theta, the path and the observations."""
+    """log p(y | theta); log p(path, y | theta) where the path is part of the chain."""
     accepted: Float[Array, "*iterations chains"]
-    """The probability with which the move was taken; 1 where every move is."""
+    """Acceptance probability of the move; 1 where every move is accepted."""
 
 
 class MarkovChains(Offline):
-    """Several chains side by side: `warmup` iterations in which they adapt, then `draws` that are kept."""
+    """Several chains side by side: `warmup` iterations in which they adapt, then `draws` per chain."""
 
-    draws: eqx.AbstractVar[int]
-    chains: eqx.AbstractVar[int]
-    warmup: eqx.AbstractVar[int]
+    draws: int = count(2000, least=2)
+    chains: int = count(4)
+    warmup: int = count(500, least=0)
 
     @property
     def sequential(self) -> bool:
@@ -137,18 +137,24 @@ class MarkovChains(Offline):
         return self.warmup + self.draws
 
     def smoothed(self, state: Any) -> tuple[Array, Array] | None:
-        """Mean and standard deviation of the states given the whole series, if the chains have paths."""
+        """Mean and standard deviation of the states given the whole series, if the chains draw paths."""
         return None
+
+    def describe_chains(self) -> str:
+        """The settings that all chains have, in words."""
+        return f"{self.chains}, each with {self.warmup} warm-up iterations and {self.draws} draws"
 
 
 def check_movable(name: str, model: StateSpaceModel) -> None:
-    """A sentence for parameters that cannot be moved on the real line, or that are not there."""
+    """Refuse a model whose parameters cannot be moved on the real line, or that has none."""
     params = parameters(model)
     if params.size == 0:
-        raise UnsupportedModelError(f"{name} learns parameters, and this model has none unknown: use epf.SIR.")
+        raise UnsupportedModelError(f"{name} learns parameters, and this model has no unknown ones: use epf.SIR.")
     if params.discrete:
         raise UnsupportedModelError(
             f"{name} moves parameters on the real line, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
             "make it known."
         )
-    jax.eval_shape(lambda key: params.unconstrain(params.sample(key)), root_key(0))  # says which has no map to it
+    jax.eval_shape(
+        lambda key: params.unconstrain(params.sample(key)), root_key(0)
+    )  # raises for one without a bijection

@@ -1,19 +1,87 @@
-"""A posterior held as masses on a grid: sums for the moments, a smooth curve through the nodes for everything else."""
+"""A posterior as masses on a grid: sums give the moments, a smooth curve through the nodes gives everything else."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from epf.model._parameters import Parameters
-from epf.offline._curve import Curve
 from epf.offline._theta_grid import Axis, product
 from epf.posterior._posterior import Posterior
 
-_DROP = 80.0  # nats below the peak at which a density counts as zero; float32 can still write it
+_PIECES = 16  # per cell between two nodes, for its integral
+_DROP = 80.0  # nats below the peak at which a density counts as zero; float32 can still represent it
+
+
+class Curve(eqx.Module):
+    """A density on a line, from its logarithm at three or more nodes in increasing order.
+
+    Between nodes the logarithm is a cubic Hermite curve; its slope at a node is that of the parabola through the node and
+    its two neighbours. It is exact for a Gaussian, whose logarithm is a parabola, at any spacing.
+    """
+
+    nodes: Float[Array, " points"]
+    values: Float[Array, " points"]
+    slopes: Float[Array, " points"]
+
+    @classmethod
+    def through(cls, nodes: Float[Array, " points"], values: Float[Array, " points"]) -> "Curve":
+        gap = jnp.diff(nodes)
+        secant = jnp.diff(values) / gap
+        inner = (gap[1:] * secant[:-1] + gap[:-1] * secant[1:]) / (gap[1:] + gap[:-1])
+        first, last = 2.0 * secant[:1] - inner[:1], 2.0 * secant[-1:] - inner[-1:]
+        return cls(nodes, values, jnp.concatenate([first, inner, last]))
+
+    def __call__(self, at: Float[Array, "*grid"]) -> Float[Array, "*grid"]:
+        """The value of the curve; beyond the nodes, of its outermost cubic."""
+        cell = jnp.clip(jnp.searchsorted(self.nodes, at, side="right") - 1, 0, self.nodes.shape[0] - 2)
+        return self._piece(cell, (at - self.nodes[cell]) / (self.nodes[cell + 1] - self.nodes[cell]))
+
+    def _piece(self, cell: Array, t: Array) -> Array:
+        """The cubic of one cell at t in [0, 1]."""
+        gap = self.nodes[cell + 1] - self.nodes[cell]
+        left = (1.0 + 2.0 * t) * self.values[cell] + t * gap * self.slopes[cell]
+        right = (3.0 - 2.0 * t) * self.values[cell + 1] - (1.0 - t) * gap * self.slopes[cell + 1]
+        return (1.0 - t) ** 2 * left + t**2 * right
+
+    def _below(self) -> Float[Array, "cells pieces"]:
+        """The integral of exp(curve) from the start of each cell to the end of each of its pieces."""
+        t = jnp.linspace(0.0, 1.0, _PIECES + 1)
+        cells = jnp.arange(self.nodes.shape[0] - 1)
+        density = jnp.exp(self._piece(cells[:, None], t))
+        gap = jnp.diff(self.nodes)[:, None] / _PIECES
+        pieces = 0.5 * (density[:, 1:] + density[:, :-1]) * gap
+        return jnp.pad(pieces @ jnp.triu(jnp.ones((_PIECES, _PIECES))), ((0, 0), (1, 0)))
+
+    def integral(self) -> Float[Array, ""]:
+        """The integral of exp(curve) over all cells."""
+        return jnp.sum(self._below()[:, -1])
+
+    def quantile(self, levels: Float[Array, "*levels"]) -> Float[Array, "*levels"]:
+        """Quantiles of the density exp(curve)."""
+        below = self._below()
+        ends = jnp.cumsum(below[:, -1])
+
+        def one(level: Float[Array, ""]) -> Float[Array, ""]:
+            wanted = level * ends[-1]
+            cell = jnp.clip(_rank(ends, wanted), 0, ends.shape[0] - 1)
+            row = below[cell]
+            within = wanted - (ends[cell] - row[-1])
+            piece = jnp.clip(_rank(row, within) - 1, 0, _PIECES - 1)
+            rise = row[piece + 1] - row[piece]
+            t = jnp.clip((within - row[piece]) / jnp.where(rise > 0.0, rise, 1.0), 0.0, 1.0)
+            return self.nodes[cell] + (piece + t) / _PIECES * (self.nodes[cell + 1] - self.nodes[cell])
+
+        return jax.vmap(one)(jnp.ravel(levels)).reshape(jnp.shape(levels))
+
+
+def _rank(rising: Float[Array, " k"], value: Float[Array, ""]) -> Int[Array, ""]:
+    """Number of entries below a value; for short rows faster than a binary search."""
+    return jnp.sum(rising < value)
 
 
 class GridPosterior(Posterior):
-    """Log-masses of theta on the product of the axes, and for each theta the log-masses of the state at its nodes.
+    """Log-masses of theta on the product of the axes, and of the state at its nodes given each theta.
 
     `error` is the largest estimated relative error of a step's likelihood so far, averaged over theta.
     """
@@ -27,11 +95,11 @@ class GridPosterior(Posterior):
     shape: tuple[int, ...]
 
     def mass(self) -> Float[Array, " thetas"]:
-        """The posterior probability of every theta of the grid."""
+        """The posterior probability of each theta of the grid."""
         return jax.nn.softmax(self.log_mass)
 
     def log_density(self) -> Float[Array, "*points"]:
-        """The joint log-density at the nodes, in the shape of the grid, its maximum 0."""
+        """The joint log-density at the nodes, in the shape of the grid, with maximum 0."""
         return _floored(self.log_mass - product(self.axes)[1]).reshape(self._points)
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
@@ -41,7 +109,7 @@ class GridPosterior(Posterior):
 
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
         columns = [self._marginal(i).quantile(levels) for i in range(len(self.axes))]
-        return jnp.stack([*columns, levels], axis=-1)[:, :-1]  # a model with nothing unknown has no columns
+        return jnp.stack([*columns, levels], axis=-1)[:, :-1]  # a model without unknown parameters has no columns
 
     def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
         curve = self._marginal(index)
@@ -49,7 +117,7 @@ class GridPosterior(Posterior):
         return jnp.where(inside, jnp.exp(curve(grid)) / curve.integral(), 0.0)
 
     def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
-        """The first parameter by its inverse distribution function, the second likewise given the first."""
+        """The first parameter by its inverse CDF, the second likewise given the first."""
         u = jax.random.uniform(key, (len(self.axes), count))
         if not self.axes:
             return jnp.zeros((count, 0))
@@ -67,7 +135,9 @@ class GridPosterior(Posterior):
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         mass = self.mass()[:, None]
-        weights = jnp.where(mass > 0.0, mass * jnp.exp(self.log_mass_x), 0.0)  # a theta without mass may be NaN
+        weights = jnp.where(
+            mass > 0.0, mass * jnp.exp(self.log_mass_x), 0.0
+        )  # the state of a theta without mass may be NaN
         x = jnp.where(weights > 0.0, self.x, 0.0)
         mean = jnp.sum(weights * x)
         sd = jnp.sqrt(jnp.sum(weights * (x - mean) ** 2))
@@ -86,5 +156,5 @@ class GridPosterior(Posterior):
 
 
 def _floored(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Log-densities with their maximum at 0, none so low that a curve through them would swing."""
+    """Log-densities with maximum 0, cut below so that a curve through them does not oscillate."""
     return jnp.maximum(values - jnp.max(values), -_DROP)

@@ -1,24 +1,28 @@
-"""Unbiased estimates of p(y_1:t | theta) for many thetas at once, each by a particle filter of its own.
+"""Unbiased estimates of p(y_1:t | theta) for many thetas, one particle filter per theta; where chains start by them.
 
-Particles are sorted before they are resampled, which is as unbiased as any other order and less noisy.
+Particles are sorted before resampling, which is as unbiased as any other order and less noisy.
 """
-
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from epf.filters._bank import Bank, Filters
 from epf.model._model import StateSpaceModel, parameters
 from epf.numerics._keys import particle_keys
 from epf.numerics._sums import Compensated
-from epf.numerics._weighted import mean_and_sd
+from epf.offline._base import Rows
+from epf.offline._moves import from_prior, spread_of
+
+MIN_PARTICLES = 50  # per filter, where their number is chosen
+_MAX_PARTICLES, _MAX_VARIANCE = 6400, 1.2
+_CANDIDATES = 16  # draws from the prior per chain, which starts at the best of them
 
 
 class Estimate(eqx.Module):
-    """log p(y_1:t | theta) as estimated for every theta, and the filters that did it."""
+    """The estimate of log p(y_1:t | theta) for every theta, and the filters that made it."""
 
     log_likelihood: Compensated
     bank: Bank
@@ -30,7 +34,7 @@ class Estimate(eqx.Module):
         return jnp.where(jnp.isnan(value), -jnp.inf, value)
 
     def draw_states(self, key: PRNGKeyArray) -> Float[Array, "thetas *state"]:
-        """For every theta a state from the last cloud of its filter."""
+        """One state per theta, from the last particles of its filter."""
 
         def one(key: PRNGKeyArray, x: Array, log_weights: Array) -> Array:
             return x[..., jax.random.categorical(key, log_weights)]
@@ -38,12 +42,12 @@ class Estimate(eqx.Module):
         return jax.vmap(one)(particle_keys(key, self.bank.ess.shape[0]), self.bank.x, self.bank.log_weights)
 
 
-def begin(filters: Filters, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "thetas p"]) -> Estimate:
-    """Filters before the first observation."""
+def start(filters: Filters, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "thetas p"]) -> Estimate:
+    """The filters before the first observation."""
     return Estimate(Compensated.zero((thetas.shape[0],)), filters.start(jax.random.fold_in(key, 0), model, thetas))
 
 
-def take_in(
+def update(
     filters: Filters,
     key: PRNGKeyArray,
     model: StateSpaceModel,
@@ -52,7 +56,7 @@ def take_in(
     y: Float[Array, "*y"],
     u: Array | None,
 ) -> tuple[Estimate, Float[Array, " thetas"]]:
-    """One more observation, and log p(y_t | y_1:t-1, theta) as each filter estimates it."""
+    """Take in one observation; also returns each filter's estimate of log p(y_t | y_1:t-1, theta)."""
     bank, seen = filters.step(key, model, thetas, estimate.bank, y, u)
     return Estimate(estimate.log_likelihood.add(seen.log_likelihood), bank), seen.log_likelihood
 
@@ -70,43 +74,73 @@ def estimate(
 
     def one(t: Int[Array, ""], so_far: Estimate) -> Estimate:
         k = jax.random.fold_in(key, t + 1)
-        return take_in(filters, k, model, thetas, so_far, ys[t], None if us is None else us[t])[0]
+        return update(filters, k, model, thetas, so_far, ys[t], None if us is None else us[t])[0]
 
-    return jax.lax.fori_loop(0, count, one, begin(filters, key, model, thetas))
-
-
-def from_prior(key: PRNGKeyArray, model: StateSpaceModel, count: int) -> Float[Array, "count q"]:
-    """Draws from the prior, unconstrained and inside: one on the edge of its support is at infinity, and brought back."""
-    params = parameters(model)
-    free = jax.vmap(lambda k: params.unconstrain(params.sample(k)))(particle_keys(key, count))
-    return jnp.clip(jnp.nan_to_num(free), -1e4, 1e4)
+    return jax.lax.fori_loop(0, count, one, start(filters, key, model, thetas))
 
 
-def spread_of(free: Float[Array, "count q"], weights: Float[Array, " count"]) -> tuple[Array, Float[Array, "q q"]]:
-    """Weighted mean and covariance, the latter kept positive definite in float32."""
-    mean, sd = mean_and_sd(free.T, weights)
-    centred = free - mean
-    return mean, steady((centred.T * weights) @ centred, sd)
+class StartingPoints(eqx.Module):
+    """One theta per chain, with a state and an estimate of the log-likelihood, and the covariance of the prior."""
+
+    free: Float[Array, "chains q"]
+    theta: Float[Array, "chains p"]
+    x: Float[Array, "chains *state"]
+    log_likelihood: Float[Array, " chains"]
+    covariance: Float[Array, "q q"]
 
 
-def steady(covariance: Float[Array, "q q"], sd: Float[Array, " q"]) -> Float[Array, "q q"]:
-    """A covariance whose factor exists, also where rounding or few draws would leave none."""
-    floor = jnp.maximum(1e-5 * sd**2, 1e-12)
-    return 0.5 * (covariance + covariance.T) + jnp.diag(floor)
+def starting_points(
+    key: PRNGKeyArray, model: StateSpaceModel, filters: Filters, ys: Rows, us: Array | None, chains: int
+) -> StartingPoints:
+    """Each chain starts at the best of its own draws from the prior, so that chains start apart."""
+    k_prior, k_try, k_again = jax.random.split(key, 3)
+    free, thetas = _prior_draws(k_prior, model, chains * _CANDIDATES)
+    found, _ = _log_likelihoods(filters, k_try, model, thetas, ys, us)
+    best = jnp.argmax(found.reshape(chains, _CANDIDATES), axis=1) + _CANDIDATES * jnp.arange(chains)
+    best = jnp.where(jnp.isfinite(found[best]), best, jnp.argmax(found))
+    # The best of many estimates is too high, and a chain would stay there. All are made again, since that function is
+    # compiled already.
+    again, x = _log_likelihoods(filters, k_again, model, thetas, ys, us)
+    covariance = spread_of(free, jnp.full(free.shape[0], 1.0 / free.shape[0]))[1]
+    return StartingPoints(free[best], thetas[best], x[best], again[best], covariance)
 
 
-def accept(
-    key: PRNGKeyArray, log_ratio: Float[Array, " chains"]
-) -> tuple[Bool[Array, " chains"], Float[Array, " chains"]]:
-    """Whether each proposal is taken, and the probability of it; what is no number is not."""
-    probability = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
-    return jax.random.uniform(key, probability.shape) < probability, probability
+def choose_particles(
+    key: PRNGKeyArray, model: StateSpaceModel, filters: Filters, ys: Rows, us: Array | None, chains: int
+) -> int:
+    """The number of particles (50 or more) for which the log-likelihood has a variance of about one.
+
+    The variance is measured at the best of some draws from the prior. An estimate of zero, where a filter lost all its
+    particles, counts as infinite variance.
+    """
+    k_prior, k_try, k_repeat = jax.random.split(key, 3)
+    _, thetas = _prior_draws(k_prior, model, chains * _CANDIDATES)
+    found, _ = _log_likelihoods(filters, k_try, model, thetas, ys, us)
+    best = jnp.broadcast_to(thetas[jnp.argmax(found)], thetas.shape)
+    particles = filters.particles
+    while particles < _MAX_PARTICLES:
+        repeated, _ = _log_likelihoods(filters, jax.random.fold_in(k_repeat, particles), model, best, ys, us)
+        values = np.asarray(repeated, float)
+        variance = float(np.var(values, ddof=1)) if np.isfinite(values).all() else np.inf
+        if variance <= _MAX_VARIANCE:
+            break
+        # The variance is about inversely proportional to the particles; a large estimate of it says little more than that.
+        growth = 2.0 ** np.ceil(np.log2(variance / _MAX_VARIANCE))
+        particles = min(particles * int(np.clip(growth, 2, 8)), _MAX_PARTICLES)
+        filters = Filters(particles, filters.proposal, filters.resampling, filters.common)
+    return particles
 
 
-def chosen(taken: Bool[Array, " chains"]) -> Callable[[Array, Array], Array]:
-    """For trees whose arrays have the chains first: the new values where taken, else the old ones."""
+@eqx.filter_jit
+def _prior_draws(key: PRNGKeyArray, model: StateSpaceModel, count: int) -> tuple[Array, Array]:
+    free = from_prior(key, model, count)
+    return free, jax.vmap(parameters(model).constrain)(free)
 
-    def choose(new: Array, old: Array) -> Array:
-        return jnp.where(taken.reshape(-1, *(1 for _ in new.shape[1:])), new, old)
 
-    return choose
+@eqx.filter_jit
+def _log_likelihoods(
+    filters: Filters, key: PRNGKeyArray, model: StateSpaceModel, thetas: Array, ys: Rows, us: Array | None
+) -> tuple[Array, Array]:
+    k_filter, k_x = jax.random.split(key)
+    found = estimate(filters, k_filter, model, thetas, ys, us, ys.shape[0])
+    return found.value, found.draw_states(k_x)

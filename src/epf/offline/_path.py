@@ -1,4 +1,4 @@
-"""One path, x_0 and the new part of every later state: its density with the data, and how theta is drawn given it."""
+"""A path (x_0 and the new part of every later state): its joint density with the data, and draws of theta given it."""
 
 from contextlib import suppress
 
@@ -18,7 +18,7 @@ from epf.numerics._keys import particle_keys, root_key
 from epf.posterior.samplers._slice import Slice
 from epf.statistics._conjugate import Conjugate
 
-_LONGEST_MEMORY = 16
+_MAX_MEMORY = 16
 _PAIRS = 64
 
 
@@ -59,9 +59,9 @@ def log_joint(
 
 
 def memory(model: StateSpaceModel, shapes: Shapes) -> int:
-    """After how many steps with the same new parts two states are the same, whatever they were; 0 if not within 16.
+    """After how many steps with equal new parts any two states are equal; 0 if not within 16 steps.
 
-    Found by trying: `advance` moves pairs of far apart states with the same new parts. 1 where the new part is the state.
+    Found by simulation: `advance` moves pairs of distant states with the same new parts. 1 where the new part is the state.
     """
 
     def together(key: PRNGKeyArray) -> Array:
@@ -72,14 +72,14 @@ def memory(model: StateSpaceModel, shapes: Shapes) -> int:
             return (a, b), jnp.all((a == b) | (jnp.isnan(a) & jnp.isnan(b)))
 
         pair = 10.0 * jax.random.normal(k_a, shapes.state), 10.0 * jax.random.normal(k_b, shapes.state)
-        return jax.lax.scan(both, pair, 10.0 * jax.random.normal(k_new, (_LONGEST_MEMORY, *shapes.new)))[1]
+        return jax.lax.scan(both, pair, 10.0 * jax.random.normal(k_new, (_MAX_MEMORY, *shapes.new)))[1]
 
     met = jnp.all(jax.jit(jax.vmap(together))(particle_keys(root_key(0), _PAIRS)), axis=0)
     return int(jnp.argmax(met)) + 1 if bool(jnp.any(met)) else 0
 
 
 def conjugate(model: StateSpaceModel, shapes: Shapes, u: Array | None) -> Conjugate | None:
-    """Storvik's statistic where the model is conjugate: theta given a path is then drawn exactly."""
+    """Storvik's statistic if the model is conjugate, which gives exact draws of theta given a path; else None."""
 
     def trace(x: Array, new: Array, y: Array) -> None:
         gibbs = Conjugate.of(model)
@@ -93,8 +93,8 @@ def conjugate(model: StateSpaceModel, shapes: Shapes, u: Array | None) -> Conjug
     return None
 
 
-def check_path_tells_nothing_for_certain(model: StateSpaceModel, u: Array | None) -> None:
-    """A sentence for a law without noise that depends on theta: given the path theta would be known, and never move."""
+def check_path_is_noisy(model: StateSpaceModel, u: Array | None) -> None:
+    """Refuse a law without noise that depends on theta: theta would be known given the path, and never move."""
     params = parameters(model)
     shapes = shapes_of(model, u)
     theta, x = jnp.zeros(params.size), jnp.zeros(shapes.state)
@@ -112,8 +112,8 @@ def check_path_tells_nothing_for_certain(model: StateSpaceModel, u: Array | None
 
         if depends_on(value, theta) and found[-1]:
             raise UnsupportedModelError(
-                f"ParticleGibbs draws the parameters given the path, and {where}() has no noise but depends on them, so "
-                "that they would never move: use epf.PMMH."
+                f"ParticleGibbs draws the parameters given the path, and {where}() depends on them without noise, so that "
+                "they would never move: use epf.PMMH."
             )
 
 
@@ -132,7 +132,7 @@ def draw_conjugate(
     ys: Float[Array, "T *y"],
     us: Array | None,
 ) -> Float[Array, " p"]:
-    """theta given the path, exactly (in one sweep, where coefficients and variances are both unknown)."""
+    """An exact draw of theta given the path (one Gibbs sweep if coefficients and variances are both unknown)."""
 
     def one(carry: tuple, at: tuple) -> tuple[tuple, None]:
         statistic, x_prev = carry
@@ -145,11 +145,9 @@ def draw_conjugate(
 
 
 class Window(eqx.Module):
-    """Where a slice sampler looks: the whole real line along each parameter, about `centre`, in units of `width`.
+    """A map of the real line to (-1, 1) for each parameter, so that a slice sampler has bounded lines.
 
-        z = centre + width * u / (1 - u^2),   -1 < u < 1
-
-    A slice sampler in a cube then has bounded lines, and the density is that of z all the same.
+    z = centre + width * u / (1 - u^2),   -1 < u < 1
     """
 
     centre: Float[Array, " q"]
@@ -163,7 +161,7 @@ class Window(eqx.Module):
         return self.centre + self.width * u / (1.0 - u**2)
 
     def log_slope(self, u: Float[Array, " q"]) -> Float[Array, ""]:
-        # Not by log1p: XLA of JAX 0.10 gives wrong sums of two of them on some ARM processors, when there are thousands.
+        # Without log1p: for thousands of values, XLA of JAX 0.10 sums two of them wrongly on some ARM processors.
         return jnp.sum(jnp.log(self.width * (1.0 + u**2) / (1.0 - u**2) ** 2))
 
 
@@ -177,13 +175,13 @@ def draw_by_slices(
     ys: Float[Array, "T *y"],
     us: Array | None,
 ) -> Float[Array, " p"]:
-    """A move that leaves p(theta | path, y) as it is; the density is evaluated exactly, over all steps."""
+    """A slice-sampling move that leaves p(theta | path, y) invariant; the density is exact, over all steps."""
     params = parameters(model)
 
     def at(u: Float[Array, " q"]) -> Float[Array, ""]:
         z = window.outside(u)
-        told = log_joint(model, params.constrain(z), path, states, ys, us)
-        return told + params.log_prior_free(z) + window.log_slope(u)
+        log_likelihood = log_joint(model, params.constrain(z), path, states, ys, us)
+        return log_likelihood + params.log_prior_free(z) + window.log_slope(u)
 
     before = window.inside(params.unconstrain(theta))
     after = Slice().draw(key, jax.vmap(at), before)

@@ -1,8 +1,8 @@
 """The exact posterior of a one-dimensional state and one or two parameters, by quadrature on grids.
 
-Every theta_j of a grid has a point-mass filter of its own (`state_filter`), whose p(y_t | y_1:t-1, theta_j) multiplies
-the posterior mass of theta_j. The only error is that of the quadrature, and it falls faster than any power of the
-spacing once the nodes resolve the densities: double `nodes` and the points of `grid` to see that nothing changes.
+Each theta_j of a grid has its own point-mass filter (`_state_filter`), whose p(y_t | y_1:t-1, theta_j) multiplies the
+posterior mass of theta_j. The only error is that of the quadrature, which falls faster than any power of the spacing once
+the nodes resolve the densities: double `nodes` and the points of `grid` to check that nothing changes.
 """
 
 from contextlib import suppress
@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.errors import ModelError, SettingError, UnsupportedModelError
-from epf.filters._base import Filter, Info, Past
-from epf.model._check import check_inputs, check_model, check_observations, is_number, is_whole, plain
+from epf.errors import ModelError, UnsupportedModelError
+from epf.filters._base import BoundFilter, Filter, Info
+from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._laws import is_gaussian
 from epf.model._model import StateSpaceModel, initial_law, parameters, transition_law
 from epf.model._parameters import Parameters
+from epf.model._settings import Rule, count, is_number, is_whole, number, require_count, setting
 from epf.numerics._keys import root_key
 from epf.numerics._sums import Compensated
 from epf.offline._grid_posterior import GridPosterior
@@ -30,11 +31,12 @@ from epf.smc._weights import weigh
 _NODES, _NODES_OF_HEAVY_TAILS = 129, 201
 _POINTS = {0: 1, 1: 201, 2: 61}
 _DROP = 30.0  # nats below the peak at which a refined grid ends
-_NEVER = -1e6  # a log-likelihood that no later observation makes up for, and that can still be added to
+_NEVER = -1e6  # a log-likelihood that no later observation can compensate, and that still adds up
+_GRID_WORDS = 'the number of points, 3 or more, or ranges or arrays by name, such as {"theta": (0.0, 1.0)}'
 
 
 class PointMasses(eqx.Module):
-    """The log-masses of theta on the grid (1 in all only after the first observation), and of x given each theta.
+    """Log-masses of theta on the grid (normalised after the first observation), and of x given each theta.
 
     `error` is the largest estimated relative error of a step's likelihood so far, averaged over theta.
     """
@@ -46,50 +48,80 @@ class PointMasses(eqx.Module):
     error: Float[Array, ""]
 
 
+def _is_grid(value: Any) -> bool:
+    return isinstance(value, dict) or (is_whole(value) and value >= 3)
+
+
+def _is_range(value: Any) -> bool:
+    pair = isinstance(value, tuple) and len(value) == 2 and all(is_number(end) and np.isfinite(end) for end in value)
+    return pair and value[0] < value[1]
+
+
 class PointMass(Filter):
     """The exact posterior on grids, for a one-dimensional state and at most two parameters.
 
-    `nodes` of the state for each theta, by default 129, or 201 where the transition is not Gaussian. `grid` is the
-    number of points of each parameter (201 for one, 61 for two), which then cover the prior; or by name a range
-    (low, high), (low, high, points), or an array of values. `width` is how many standard deviations of the state's
-    density the nodes cover to each side, and `states` a fixed range (low, high) in its place, for models in which neither
-    the transition nor the observation bounds the state. `refined` narrows the grid to the posterior.
+    `nodes` is the number of nodes of the state per theta, by default 129, or 201 where the transition is not Gaussian.
+    `grid` is the number of points per parameter (201 for one, 61 for two), which then cover the prior; or by name a range
+    (low, high), (low, high, points), or an array of values. The nodes cover `width` standard deviations of the state's
+    density to each side, or the fixed range `states` (low, high), for models in which neither the transition nor the
+    observation bounds the state. `refined` narrows the grid to the posterior.
 
-    Two figures say whether the grids were fine enough. `result.posterior.error` estimates the relative error of a step's
-    likelihood, the worst so far: raise `nodes` (and `width`, if there are outliers) where it is not small. `ess` in the
-    history is the effective number of points of the grid: below 3.5 a parameter they are further apart than one posterior
-    standard deviation, and `refined` is due. Float64 is advised; in float32 a log-likelihood is right to about 1e-5.
+    Two figures say whether the grids were fine enough. `result.posterior.error` estimates the largest relative error of a
+    step's likelihood so far: raise `nodes` (and `width`, if there are outliers) if it is not small. `ess` in the history is
+    the effective number of grid points: below 3.5 per parameter their spacing is more than one posterior standard
+    deviation, and `refined` is needed. Use float64; in float32 a log-likelihood has an error of about 1e-5.
     """
 
-    nodes: int | None = eqx.field(default=None, converter=plain)
-    grid: Any = eqx.field(default=None, converter=as_grid)
-    width: float = eqx.field(default=6.0, converter=plain)
-    states: tuple[float, float] | None = None
+    nodes: int | None = count(None, least=3, optional=True)
+    grid: Any = setting(None, Rule(_is_grid, _GRID_WORDS), optional=True, converter=as_grid)
+    width: float = number(6.0, above=0.0, below=30.0)
+    states: tuple[float, float] | None = setting(
+        None, Rule(_is_range, "a range (low, high) of the state"), optional=True
+    )
 
-    def __check_init__(self) -> None:
-        if self.nodes is not None and not (is_whole(self.nodes) and self.nodes >= 3):
-            raise SettingError(f"PointMass(nodes={self.nodes!r}): it must be a whole number, 3 or more.")
-        if not (self.grid is None or isinstance(self.grid, dict) or (is_whole(self.grid) and self.grid >= 3)):
-            raise SettingError(
-                f"PointMass(grid={self.grid!r}): give the number of points, 3 or more, or a dictionary of ranges or arrays "
-                'by name, such as {"theta": (0.0, 1.0)}.'
-            )
-        if not is_number(self.width) or not 0.0 < self.width < 30.0:
-            raise SettingError(
-                f"PointMass(width={self.width!r}): give standard deviations, such as 6, above 0 and below 30."
-            )
-        if self.states is not None:
-            ends = self.states if isinstance(self.states, tuple) and len(self.states) == 2 else (0.0, 0.0)
-            if not all(is_number(end) and np.isfinite(end) for end in ends) or ends[0] >= ends[1]:
-                raise SettingError(f"PointMass(states={self.states!r}): give the range of the state as (low, high).")
-
-    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> PointMasses:
-        params = parameters(model)
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundPointMass":
+        params, shape = parameters(model), _state_shape(model)
         _check_parameters(params)
-        _check_state(_state_shape(model))
-        axes = make_axes(params, self.grid, self._points(params))
+        _check_state(shape)
+        count = self.nodes or (_NODES if _moves_gaussian(model) else _NODES_OF_HEAVY_TAILS)
+        return BoundPointMass(model, params, self, StateFilter(count, self.width, self.states, shape))
+
+    def refined(self, model: StateSpaceModel, y: Any, *, inputs: Any = None, rounds: int = 2) -> "PointMass":
+        """The same method with its grid narrowed to where the log-posterior given `y` is within 30 nats of its peak.
+
+        Each round runs over the whole series, so the grid fits the posterior at its end and later; earlier posteriors are
+        wider and would be cut. Use it as `epf.fit(model, y, epf.PointMass().refined(model, y))`.
+        """
+        rounds = require_count("refined", "rounds", rounds)
+        us = check_inputs(model, inputs, len(y))
+        ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
+        method = self
+        for _ in range(rounds):
+            posterior, _ = run(method, model, ys, us)
+            log_density = np.asarray(eqx.filter_jit(GridPosterior.log_density)(posterior), float)
+            grid = {}
+            for i, (label, axis) in enumerate(zip(posterior.parameters.labels, posterior.axes, strict=True)):
+                profile = log_density.max(axis=tuple(j for j in range(log_density.ndim) if j != i))
+                inside = np.flatnonzero(profile > profile.max() - _DROP)
+                nodes = np.asarray(axis.nodes, float)
+                low, high = nodes[max(inside[0] - 1, 0)], nodes[min(inside[-1] + 1, len(nodes) - 1)]
+                grid[label] = Span(np.asarray(low), np.asarray(high), len(nodes))
+            method = PointMass(self.nodes, grid, self.width, self.states)
+        return method
+
+
+class BoundPointMass(BoundFilter):
+    """The exact posterior of one model on grids."""
+
+    model: StateSpaceModel
+    parameters: Parameters
+    settings: PointMass
+    of_state: StateFilter
+
+    def init(self, key: PRNGKeyArray) -> PointMasses:
+        model, params, of_state = self.model, self.parameters, self.of_state
+        axes = self._axes()
         theta, log_weight = product(axes)
-        of_state = self._state_filter(model)
 
         def start(theta: Float[Array, " p"]) -> tuple[Array, Array, Array]:
             return params.log_prior(theta), *of_state.start(initial_law(model, params.named(theta)))
@@ -99,18 +131,12 @@ class PointMass(Filter):
         return PointMasses(axes, Compensated.zero(log_mass.shape).add(log_mass), x, log_mass_x, jnp.zeros(()))
 
     def step(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        state: PointMasses,
-        y: Float[Array, "*y"],
-        u: Array | None,
-        past: Past | None = None,
+        self, key: PRNGKeyArray, state: PointMasses, y: Float[Array, "*y"], u: Array | None
     ) -> tuple[PointMasses, Info]:
-        params, of_state = parameters(model), self._state_filter(model)
+        model, params, of_state = self.model, self.parameters, self.of_state
         theta, _ = product(state.axes)
         before = state.log_mass.value
-        # A theta that the data excluded long ago may lead anywhere, even to NaN, without a word.
+        # A theta that the data excluded long ago may become NaN without a warning.
         matters = before > jnp.max(before) - 2.0 * _DROP
 
         def take_in(y: Float[Array, "*y"]) -> tuple[Any, Array]:
@@ -130,7 +156,7 @@ class PointMass(Filter):
             tried, _, increments = carry
             return (tried == 0) | ((tried == 1) & ~jnp.any(jnp.isfinite(increments)))
 
-        # An observation that no theta can explain is set aside: all is done again as if it were missing.
+        # An observation that no theta can explain is set aside: the step is repeated as if it were missing.
         start = (jnp.asarray(0), (state.x, state.log_mass_x, jnp.zeros_like(before)), jnp.zeros_like(before))
         _, (x, log_mass_x, errors), increments = jax.lax.while_loop(unfinished, again, start)
         weighed = weigh(before, increments)
@@ -144,66 +170,39 @@ class PointMass(Filter):
         )
         return PointMasses(state.axes, log_mass, x, log_mass_x, error), info
 
-    def posterior(self, model: StateSpaceModel, state: PointMasses) -> GridPosterior:
-        shape = _state_shape(model)
-        log_mass = state.log_mass.value
-        return GridPosterior(parameters(model), state.axes, log_mass, state.x, state.log_mass_x, state.error, shape)
+    def posterior(self, state: PointMasses) -> GridPosterior:
+        log_mass, shape = state.log_mass.value, self.of_state.shape
+        return GridPosterior(self.parameters, state.axes, log_mass, state.x, state.log_mass_x, state.error, shape)
 
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        params, count = parameters(model), self._state_filter(model).count
-        axes = jax.eval_shape(lambda: make_axes(params, self.grid, self._points(params)))
-        grid = [f"{axis.nodes.shape[0]} points of {name}" for axis, name in zip(axes, params.labels, strict=True)]
-        reach = f"{self.width:g} standard deviations to each side"
-        if self.states is not None:
-            reach = f"from {self.states[0]:g} to {self.states[1]:g}"
-        return {"method": "PointMass", "state": f"{count} nodes, {reach}", "grid": " x ".join(grid) or "one point"}
+    def describe(self) -> dict[str, str]:
+        settings, axes = self.settings, jax.eval_shape(self._axes)
+        labels = self.parameters.labels
+        grid = [f"{axis.nodes.shape[0]} points of {name}" for axis, name in zip(axes, labels, strict=True)]
+        reach = f"{settings.width:g} standard deviations to each side"
+        if settings.states is not None:
+            reach = f"from {settings.states[0]:g} to {settings.states[1]:g}"
+        nodes = f"{self.of_state.count} nodes, {reach}"
+        return {"method": "PointMass", "state": nodes, "grid": " x ".join(grid) or "one point"}
 
-    def refined(self, model: StateSpaceModel, y: Any, *, inputs: Any = None, rounds: int = 2) -> "PointMass":
-        """The same method with its grid narrowed to where the log-posterior given `y` is within 30 nats of its peak.
-
-        Every round runs over the whole series, so the grid is right for the posterior at its end and later; earlier
-        ones are wider and would be cut. Use it as `epf.fit(model, y, epf.PointMass().refined(model, y))`.
-        """
-        if not is_whole(rounds) or rounds < 1:
-            raise SettingError(f"refined(rounds={rounds!r}): it must be a whole number, 1 or more.")
-        us = check_inputs(model, inputs, len(y))
-        ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
-        method = self
-        for _ in range(rounds):
-            posterior, _ = run(method, model, ys, us)
-            log_density = np.asarray(eqx.filter_jit(GridPosterior.log_density)(posterior), float)
-            grid = {}
-            for i, (label, axis) in enumerate(zip(posterior.parameters.labels, posterior.axes, strict=True)):
-                profile = log_density.max(axis=tuple(j for j in range(log_density.ndim) if j != i))
-                inside = np.flatnonzero(profile > profile.max() - _DROP)
-                nodes = np.asarray(axis.nodes, float)
-                low, high = nodes[max(inside[0] - 1, 0)], nodes[min(inside[-1] + 1, len(nodes) - 1)]
-                grid[label] = Span(np.asarray(low), np.asarray(high), len(nodes))
-            method = PointMass(self.nodes, grid, self.width, self.states)
-        return method
-
-    def _points(self, params: Parameters) -> int:
-        return self.grid if isinstance(self.grid, int) else _POINTS[params.size]
-
-    def _state_filter(self, model: StateSpaceModel) -> StateFilter:
-        count = self.nodes or (_NODES if _moves_gaussian(model) else _NODES_OF_HEAVY_TAILS)
-        return StateFilter(count, self.width, self.states, _state_shape(model))
+    def _axes(self) -> tuple[Axis, ...]:
+        points = self.settings.grid if isinstance(self.settings.grid, int) else _POINTS[self.parameters.size]
+        return make_axes(self.parameters, self.settings.grid, points)
 
 
 @eqx.filter_jit
 def run(method: PointMass, model: StateSpaceModel, ys: Array, us: Array | None) -> tuple[GridPosterior, Info]:
-    """The posterior after a whole series, and what every step had to say; compiled sooner than a fit with its history."""
-    key = root_key(0)  # nothing is drawn
+    """The posterior after a whole series, and the Info of each step; compiles faster than a fit with its history."""
+    bound, key = method.bind(model), root_key(0)  # the key is unused: nothing is random
 
     def one(state: PointMasses, at: tuple[Array, Array | None]) -> tuple[PointMasses, Info]:
-        return method.step(key, model, state, *at)
+        return bound.step(key, state, *at)
 
-    state, info = jax.lax.scan(one, method.init(key, model), (ys, us))
-    return method.posterior(model, state), info
+    state, info = jax.lax.scan(one, bound.init(key), (ys, us))
+    return bound.posterior(state), info
 
 
 def _batch(nodes: int) -> int:
-    """How many thetas go through at once: tables of nodes x nodes that stay in a CPU's cache, or that fill a GPU."""
+    """Number of thetas per batch, so that their nodes x nodes tables fit a CPU's cache or fill a GPU."""
     return max(1, (2**15 if jax.default_backend() == "cpu" else 2**26) // nodes**2)
 
 
@@ -219,7 +218,7 @@ def _state_shape(model: StateSpaceModel) -> tuple[int, ...]:
 
 
 def _moves_gaussian(model: StateSpaceModel) -> bool:
-    """Whether the transition is Gaussian; not known before the first step for a model with inputs."""
+    """Whether the transition is Gaussian; False for a model with inputs, where it cannot be known here."""
     params, shape = parameters(model), _state_shape(model)
     found: list[bool] = []
 
@@ -234,7 +233,7 @@ def _moves_gaussian(model: StateSpaceModel) -> bool:
 def _check_state(shape: tuple[int, ...]) -> None:
     if int(np.prod(shape)) != 1:
         raise UnsupportedModelError(
-            f"PointMass needs a state of one dimension, and this one has shape {shape}: use epf.SIR, or epf.Kalman for a "
+            f"PointMass needs a one-dimensional state, and this one has shape {shape}: use epf.SIR, or epf.Kalman for a "
             "linear Gaussian model."
         )
 

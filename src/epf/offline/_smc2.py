@@ -1,20 +1,19 @@
 """SMC^2 (Chopin, Jacob and Papaspiliopoulos 2013): particles of theta, each with a particle filter of its own.
 
-        weigh theta by its filter's estimate of p(y_t | y_1:t-1, theta)
-        if the thetas have become unequal: resample them, and move each by particle MCMC over y_1:t
+        weight theta by its filter's estimate of p(y_t | y_1:t-1, theta)
+        if the effective sample size of the thetas is low: resample them, and move each by particle MCMC over y_1:t
 
-The moves are exact whatever the number of inner particles, so the posterior is that of every t, up to the Monte Carlo error
-of the thetas, and so is the evidence. Proposals come from a Gaussian fitted to the cloud of thetas: in turn from the
-Gaussian itself and as a random walk with its covariance, which reaches what a Gaussian misses. When fewer than a fifth of
-them are accepted, the inner particles are doubled. There (section 3.6.1) filters with twice as many replace the old ones at
-the same thetas, which are weighed by the ratio of the two estimates; where these are noisy, next to no theta is left with
-weight, and the evidence suffers for good. Here the thetas are drawn afresh as well, from the density q of their cloud
-(`kernels.py`), and weighed by
+The moves are exact for any number of inner particles, so posterior and evidence at every t are right up to the Monte Carlo
+error of the thetas. Proposals come from a Gaussian fitted to the thetas: in turn an independent draw from it and a random
+walk with its covariance, which reaches what a Gaussian misses. When fewer than a fifth of them are accepted, the inner
+particles are doubled. In the paper (section 3.6.1) filters with twice the particles replace the old ones at the same thetas,
+which are weighted by the ratio of the two estimates; where these are noisy, hardly any theta keeps weight, and the evidence
+stays wrong. Here the thetas are drawn again as well, from a kernel density q of their cloud, and weighted by
 
         p(theta) p(y_1:t | theta) / q(theta),
 
-in which the old estimates play no part. The mean of these weights is an unbiased estimate of p(y_1:t), from which the
-evidence goes on: what the small filters made of it is forgotten.
+which does not involve the old estimates. The mean of these weights is an unbiased estimate of p(y_1:t), from which the
+evidence continues: the errors of the small filters do not remain in it.
 """
 
 import dataclasses
@@ -28,25 +27,16 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.errors import SettingError
 from epf.filters._bank import Filters
 from epf.filters._base import Caveat, Info
-from epf.model._check import is_number, is_whole, plain
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
+from epf.model._settings import count, instance, number
 from epf.numerics._keys import root_key
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 from epf.numerics._sums import Compensated
 from epf.numerics._weighted import mean_and_sd
 from epf.offline._base import Rows, Sequential
-from epf.offline._kernels import kernels
-from epf.offline._likelihood import (
-    Estimate,
-    accept,
-    begin,
-    chosen,
-    estimate,
-    from_prior,
-    spread_of,
-    take_in,
-)
+from epf.offline._likelihood import Estimate, estimate, start, update
+from epf.offline._moves import Kernels, accept, from_prior, selection, spread_of
 from epf.posterior._posterior import ParticlePosterior
 from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._automatic import Automatic, choose_proposal
@@ -59,9 +49,9 @@ _FEW_ACCEPTED = 0.2
 class Population(eqx.Module):
     """The thetas, their weights, and the filter of each.
 
-    `acceptance` is that of the last moves; `starved` the first time at which it was low with all the inner particles that
-    are allowed (0 for never). `log_evidence` is log p(y_1:t), of which `owed` was found anew since the last step and comes
-    with the next.
+    `acceptance` is the rate of the last moves; `starved` is the first time at which it was low with the maximum number of
+    inner particles (0 for never). `log_evidence` is log p(y_1:t); `owed` is its correction by a doubling since the last
+    step, which the next step reports.
     """
 
     t: Int[Array, ""]
@@ -77,12 +67,12 @@ class Population(eqx.Module):
 
     @property
     def particles(self) -> int:
-        """In each filter."""
+        """Per filter."""
         return self.filters.bank.x.shape[-1]
 
 
 class PopulationPosterior(ParticlePosterior):
-    """Weighted thetas, each with a state of its filter; the moments of the state are those of the whole filters."""
+    """Weighted thetas, each with one state of its filter; the moments of the state use all particles of the filters."""
 
     parameters: Parameters
     theta: Float[Array, "p particles"]
@@ -95,40 +85,24 @@ class PopulationPosterior(ParticlePosterior):
 
 
 class SMC2(Sequential):
-    """`thetas` values of theta, each with a filter of `particles` (at first), moved over the whole past when they must be.
+    """`thetas` values of theta, each with a particle filter; thetas are moved over the whole past when they degenerate.
 
-    The thetas are resampled and moved, `moves` times each, when fewer than a share `threshold` of them is effective. The
-    inner particles are doubled when few moves are accepted, to at most `most`.
+    The thetas are resampled and moved, `moves` times each, when their effective share falls below `threshold`. Each filter
+    has `particles` at first; these are doubled when few moves are accepted, up to `most`.
     """
 
-    thetas: int = eqx.field(default=500, converter=plain)
-    particles: int = eqx.field(default=50, converter=plain)
-    moves: int = eqx.field(default=3, converter=plain)
-    threshold: float = eqx.field(default=0.5, converter=plain)
-    most: int = eqx.field(default=6400, converter=plain)
-    proposal: Proposal = Automatic()
-    resampling: Resampling = Systematic(1.0)
+    thetas: int = count(500, least=4)
+    particles: int = count(50)
+    moves: int = count(3)
+    threshold: float = number(0.5, above=0.0, high=1.0)
+    most: int = count(6400)
+    proposal: Proposal = instance(Automatic(), Proposal, example="epf.proposals.Bootstrap()")
+    resampling: Resampling = instance(Systematic(1.0), Resampling, example="epf.resampling.Systematic(1.0)")
 
-    def __check_init__(self) -> None:
-        for name, least in (("thetas", 4), ("particles", 1), ("moves", 1), ("most", 1)):
-            value = getattr(self, name)
-            if not is_whole(value) or value < least:
-                raise SettingError(f"SMC2({name}={value!r}): it must be a whole number, {least} or more.")
+    def check_together(self) -> None:
         if self.most < self.particles:
             raise SettingError(
-                f"SMC2(most={self.most}): the inner particles cannot become fewer than the {self.particles} they begin with."
-            )
-        if not is_number(self.threshold) or not 0.0 < self.threshold <= 1.0:
-            raise SettingError(
-                f"SMC2(threshold={self.threshold!r}): the share of effective thetas must lie above 0 and not above 1."
-            )
-        if not isinstance(self.proposal, Proposal):
-            raise SettingError(
-                f"SMC2(proposal={self.proposal!r}): it must be a proposal such as epf.proposals.Bootstrap() or epf.proposals.Guided(law)."
-            )
-        if not isinstance(self.resampling, Resampling):
-            raise SettingError(
-                f"SMC2(resampling={self.resampling!r}): it must be a scheme such as epf.resampling.Systematic(threshold=1.0)."
+                f"SMC2(most={self.most}): must be at least the initial number of particles, {self.particles}."
             )
 
     @property
@@ -143,7 +117,7 @@ class SMC2(Sequential):
     ) -> tuple[Population, Info]:
         k_filter, k_moves = jax.random.split(key)
         filters, t = self._filters(state.particles), state.t
-        after, increments = take_in(
+        after, increments = update(
             filters, k_filter, model, state.theta, state.filters, ys[t], None if us is None else us[t]
         )
         weighed = weigh(state.log_weights, increments)
@@ -160,8 +134,9 @@ class SMC2(Sequential):
         few = due & (acceptance < _FEW_ACCEPTED)
         full = 2 * state.particles > self.most
         starved = jnp.where(few & full & (state.starved == 0), t + 1, state.starved)
-        told = weighed.log_evidence + state.owed
-        info = Info(told, weighed.ess, due, weighed.collapsed, jnp.asarray(0), weighed.collapsed)
+        info = Info(
+            weighed.log_evidence + state.owed, weighed.ess, due, weighed.collapsed, jnp.asarray(0), weighed.collapsed
+        )
         log_evidence = state.log_evidence.add(weighed.log_evidence)
         population = Population(
             t + 1, free, theta, after, log_weights, acceptance, few & (not full), starved, log_evidence, jnp.zeros(())
@@ -179,7 +154,7 @@ class SMC2(Sequential):
         filters: Estimate,
         weights: Float[Array, " thetas"],
     ) -> tuple[tuple[Array, Array, Estimate], Float[Array, ""]]:
-        """The thetas resampled and moved over the first `count` observations, and how many proposals were accepted."""
+        """The thetas, resampled and moved over the first `count` observations, and the acceptance rate."""
         params = parameters(model)
         k_resample, k_run = jax.random.split(key)
         mean, covariance = spread_of(free, weights)
@@ -195,13 +170,13 @@ class SMC2(Sequential):
             free, filters, total = carry
             k_noise, k_filter, k_accept = jax.random.split(jax.random.fold_in(k_run, m), 3)
             noise = jax.random.normal(k_noise, free.shape) @ lower.T
-            alone = m % 2 == 0
-            proposed = jnp.where(alone, mean + noise, free + size * noise)
+            independent = m % 2 == 0
+            proposed = jnp.where(independent, mean + noise, free + size * noise)
             found = estimate(inner, k_filter, model, jax.vmap(params.constrain)(proposed), ys, us, count)
             ratio = log_prior(proposed) + found.value - log_prior(free) - filters.value
-            ratio += jnp.where(alone, of_cloud(free) - of_cloud(proposed), 0.0)
-            taken, probability = accept(k_accept, ratio)
-            free, filters = jax.tree.map(chosen(taken), (proposed, found), (free, filters))
+            ratio += jnp.where(independent, of_cloud(free) - of_cloud(proposed), 0.0)
+            accepted, probability = accept(k_accept, ratio)
+            free, filters = jax.tree.map(selection(accepted), (proposed, found), (free, filters))
             return free, filters, total + jnp.mean(probability)
 
         free, filters, total = jax.lax.fori_loop(0, self.moves, one, (free, filters, jnp.zeros(())))
@@ -223,7 +198,7 @@ class SMC2(Sequential):
         means, sds = state.filters.bank.state_moments()
         mean, spread = mean_and_sd(jnp.moveaxis(means, 0, -1), weights)
         within = jnp.moveaxis(sds**2, 0, -1) @ weights
-        # Which state goes with each theta does not change from one look to the next.
+        # A fixed key: the state of each theta does not change between calls.
         x = jnp.moveaxis(state.filters.draw_states(root_key(0)), 0, -1)
         moments = mean, jnp.sqrt(spread**2 + within)
         return PopulationPosterior(parameters(model), state.theta.T, x, weights, moments)
@@ -235,14 +210,14 @@ class SMC2(Sequential):
         proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal
         return {
             "method": "SMC2",
-            "thetas": f"{self.thetas}, moved {self.moves} times when fewer than {self.threshold:.0%} are effective",
-            "particles": f"{self.particles} in each filter at first",
+            "thetas": f"{self.thetas}, moved {self.moves} times when the effective share is below {self.threshold:.0%}",
+            "particles": f"{self.particles} per filter at first",
             "proposal": proposal.describe(),
         }
 
     def remarks(self, state: Population, paused: tuple[int, ...]) -> dict[str, str]:
         grown = [f"{self.particles * 2 ** (k + 1)} after t = {t}" for k, t in enumerate(paused)]
-        return {"particles": ", ".join([f"{self.particles} in each filter at first", *grown])}
+        return {"particles": ", ".join([f"{self.particles} per filter at first", *grown])}
 
     def caveats(self, state: Population) -> tuple[Caveat, ...]:
         if not int(state.starved):
@@ -259,25 +234,25 @@ def _begin(method: SMC2, key: PRNGKeyArray, model: StateSpaceModel) -> Populatio
     k_prior, k_filter = jax.random.split(key)
     free = from_prior(k_prior, model, method.thetas)
     theta = jax.vmap(parameters(model).constrain)(free)
-    filters = begin(method._filters(method.particles), k_filter, model, theta)
-    none, zero = jnp.asarray(0), jnp.zeros(())
-    equal, all_ = uniform(method.thetas), jnp.asarray(1.0)
-    return Population(none, free, theta, filters, equal, all_, jnp.asarray(False), none, Compensated.zero(), zero)
+    filters = start(method._filters(method.particles), k_filter, model, theta)
+    none, zero, one = jnp.asarray(0), jnp.zeros(()), jnp.asarray(1.0)
+    weights = uniform(method.thetas)
+    return Population(none, free, theta, filters, weights, one, jnp.asarray(False), none, Compensated.zero(), zero)
 
 
 @eqx.filter_jit
 def _renewed(
     method: SMC2, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Population
 ) -> Population:
-    """Thetas drawn afresh from the density of the cloud, each with a filter of twice the particles over y_1:t."""
+    """New thetas from the kernel density of the old ones, each with a filter of twice the particles over y_1:t."""
     params = parameters(model)
     k_draw, k_filter = jax.random.split(key)
-    density = kernels(state.free, state.log_weights)
+    density = Kernels.of(state.free, state.log_weights)
     free = density.draw(k_draw)
     theta = jax.vmap(params.constrain)(free)
     filters = estimate(method._filters(2 * state.particles), k_filter, model, theta, ys, us, state.t)
     before = state.log_evidence
-    # Against what was estimated so far, in which a long series does not drown.
+    # Relative to the old estimate, so that the weights of a long series do not lose precision.
     relative = filters.log_likelihood.add(-before.total).add(-before.error).value
     log_weights = jax.vmap(params.log_prior_free)(free) + relative - density.log_density(free)
     weighed = weigh(uniform(method.thetas), log_weights)

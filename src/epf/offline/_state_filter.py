@@ -28,7 +28,7 @@ from epf.offline._state_grid import Nodes, Spread, between, coarseness, linear_o
 
 
 class StateFilter(eqx.Module):
-    """How many nodes, and how far they reach: `width` standard deviations, or the fixed range `states`."""
+    """A grid of `count` nodes over `width` standard deviations to each side, or over the fixed range `states`."""
 
     count: int
     width: float
@@ -36,7 +36,7 @@ class StateFilter(eqx.Module):
     shape: tuple[int, ...]
 
     def start(self, law: Distribution) -> tuple[Float[Array, " nodes"], Float[Array, " nodes"]]:
-        """Nodes for the law of x_0 and their log-masses; a known x_0 is one node with all the mass."""
+        """Nodes for the law of x_0 and their log-masses; for a known x_0, one node has all the mass."""
         if isinstance(law, dist.Delta):
             x = jnp.broadcast_to(jnp.ravel(jnp.asarray(law.v, float)), (self.count,))
             return x, jnp.where(jnp.arange(self.count) == self.count // 2, 0.0, -jnp.inf)
@@ -56,8 +56,8 @@ class StateFilter(eqx.Module):
     ) -> tuple[Float[Array, " nodes"], Float[Array, " nodes"], Float[Array, ""], Float[Array, ""]]:
         """Take in one observation: new nodes, their log-masses, log p(y_t | y_1:t-1) (0 if y is missing), and its error.
 
-        The error is an estimate, relative to p(y_t | y_1:t-1): what lies beyond the outermost nodes, and how far the
-        sums over the old nodes and over the new ones (from what every second one gives) are from integrals.
+        The error is an estimate relative to p(y_t | y_1:t-1): the mass beyond the outermost nodes, and the quadrature
+        errors of the sums over the old nodes and over the new ones (from the sum over every second node).
         """
 
         def transition(x: Float[Array, ""]) -> Move:
@@ -75,17 +75,17 @@ class StateFilter(eqx.Module):
         def from_node(x: Float[Array, ""], log_mass: Float[Array, ""]) -> Float[Array, " nodes"]:
             return jnp.where(log_mass > -jnp.inf, log_mass + jax.vmap(transition(x).log_density)(nodes.x), -jnp.inf)
 
-        # Summed over the first axis, rows stay whole, and the compiler runs along them four numbers at a time.
+        # Summed over the first axis, so that the compiler can vectorise along the rows.
         log_predicted = logsumexp(jax.vmap(from_node)(x, log_mass), axis=0) + nodes.log_weight
         log_likelihood = jax.vmap(lambda x: log_prob_observed(observation(x), y))(nodes.x)
         log_joint = jnp.where(log_predicted > -jnp.inf, log_predicted + log_likelihood, -jnp.inf)
         missing = ~jnp.any(observed(y))
         increment = jnp.where(missing, 0.0, logsumexp(log_joint))
-        # Where y has likelihood zero there is no posterior; the prediction stands in, under a theta that is now excluded.
+        # Where y has likelihood zero, theta is excluded, and its state keeps the prediction.
         after = jnp.where(missing | (increment == -jnp.inf), log_predicted, log_joint)
         after = _normalised(after)
         mass = jnp.exp(after)
-        half = jnp.abs(2.0 * jnp.sum(mass[::2]) - 1.0)  # twice the spacing has at least the root of the error
+        half = jnp.abs(2.0 * jnp.sum(mass[::2]) - 1.0)  # the error at twice the spacing is at least the root of it
         error = beyond + coarseness(leads_to, gaussian, log_mass) + mass[0] + mass[-1] + half**2
         return nodes.x, after, increment, error
 
@@ -103,7 +103,7 @@ class StateFilter(eqx.Module):
 
 
 class Move(eqx.Module):
-    """The way from one state to the next, x' = shift + slope * new, with the law of `new`."""
+    """The transition from one state to the next, x' = shift + slope * new, with the law of `new`."""
 
     law: Distribution
     shift: Float[Array, ""]
@@ -114,8 +114,8 @@ class Move(eqx.Module):
         law = transition_law(model, p, x, u)
         if int(np.prod(law.event_shape)) != 1 or support(law).is_discrete or isinstance(law, dist.Delta):
             raise UnsupportedModelError(
-                f"PointMass needs a transition() with a density over one number, and this one is {type(law).__name__} of "
-                f"shape {tuple(law.event_shape)}: use epf.SIR."
+                f"PointMass needs a transition() with a density of one number, and this one is {type(law).__name__} of shape "
+                f"{tuple(law.event_shape)}: use epf.SIR."
             )
 
         def advanced(new: Float[Array, ""]) -> Float[Array, ""]:
@@ -133,7 +133,7 @@ class Move(eqx.Module):
         return log_prob(self.law, new.reshape(self.law.event_shape)) - jnp.log(jnp.abs(self.slope))
 
     def spread(self) -> Spread:
-        """Where x' has its mass."""
+        """Location and width of x'."""
         new = spread(self.law)
         return Spread(
             self.shift + self.slope * new.centre, new.precision / self.slope**2, new.scale * jnp.abs(self.slope)
@@ -141,7 +141,7 @@ class Move(eqx.Module):
 
 
 def in_batches(function: Callable[..., Any], arrays: tuple[Array, ...], size: int) -> Any:
-    """`vmap(function)(*arrays)`, no more than `size` rows at a time; the last batch is filled up with the last row."""
+    """`vmap(function)(*arrays)`, at most `size` rows at a time; the last batch is padded with the last row."""
     count = arrays[0].shape[0]
     batches = -(-count // size)
     rows = jnp.minimum(jnp.arange(batches * size), count - 1).reshape(batches, size)

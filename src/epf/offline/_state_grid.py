@@ -1,4 +1,4 @@
-"""Where the nodes of a one-dimensional state go: a grid for each parameter value, moved at every step.
+"""Placement of the nodes of a one-dimensional state: one grid per parameter value, moved at every step.
 
 Given theta, the density of the state after y_t is proportional to  sum_i m_i p(x | x_i) p(y_t | x),  a mixture over the
 old nodes x_i. For a Gaussian transition N(mu_i, 1 / q_i) and an observation that is Gaussian and linear in x, of
@@ -6,8 +6,9 @@ precision L about an estimate e, its components are Kalman updates,
 
         N(x; (q_i mu_i + L e) / (q_i + L), 1 / (q_i + L))   with weights   m_i N(e; mu_i, 1 / q_i + 1 / L),
 
-and the grid covers `width` standard deviations of all that matter. A missing or non-linear observation has L = 0, and
-the grid follows the prediction; a transition without a variance has q = 0, and the grid follows the observation.
+and the grid covers `width` standard deviations of all components with relevant weight. A missing or non-linear observation
+has L = 0, and the grid follows the prediction; a transition without a variance has q = 0, and the grid follows the
+observation.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from epf.model._laws import gaussian_moments, is_gaussian, observed, without_mis
 from epf.model._tracing import depends_on, is_affine
 from epf.numerics._linear_algebra import cholesky, solve
 
-# Where neither the law has a variance nor an observation helps, nodes reach this many scales, ever further apart.
+# Half-width of the grid, in scales, where neither the transition has a variance nor the observation bounds the state.
 _REACH = 1e4
 
 
@@ -36,7 +37,7 @@ class Nodes(eqx.Module):
 
 
 class Spread(eqx.Module):
-    """Where a law has its mass: N(centre, 1 / precision) if it is Gaussian, precision 0 if it has no variance."""
+    """Location and width of a law: N(centre, 1 / precision) if it is Gaussian, precision 0 if it has no variance."""
 
     centre: Float[Array, "*old"]
     precision: Float[Array, "*old"]
@@ -89,10 +90,10 @@ def place(
     count: int,
     width: float,
 ) -> tuple[Nodes, Float[Array, ""]]:
-    """The nodes for a mixture of laws, `log_mass` their weights, seen with `precision` about information / precision.
+    """Nodes for a mixture of laws with weights `log_mass`, observed with `precision` about information / precision.
 
-    Also the share of the new density that comes from the two outermost old nodes: if it is not small, an outlier has
-    lifted what lay beyond them and was cut off.
+    Also returns the share of the new density that comes from the two outermost old nodes: if it is not small, the
+    observation is an outlier, and density beyond these nodes was cut off.
     """
     seen = precision > 0.0
     estimate = information / jnp.where(seen, precision, 1.0)
@@ -101,13 +102,13 @@ def place(
     total = jnp.where(total > 0.0, total, 1.0)
     updated, sd = (law.precision * law.centre + information) / total, total**-0.5
     log_weight = log_mass
-    if gaussian:  # log N(estimate; centre, 1 / q + 1 / L); no other law's weight is known so easily, and all are kept
+    if gaussian:  # log N(estimate; centre, 1 / q + 1 / L); for other laws the weight is not known, and all are relevant
         ratio = law.precision / total
         log_weight = log_mass + 0.5 * (jnp.log(ratio) - precision * ratio * (law.centre - estimate) ** 2)
-    kept = log_weight > jnp.max(log_weight) - 0.5 * width**2
-    low = jnp.min(jnp.where(kept, updated - width * sd, jnp.inf))
-    high = jnp.max(jnp.where(kept, updated + width * sd, -jnp.inf))
-    if not gaussian:  # tails heavier than Gaussian ones give way to y: what y allows belongs to the grid as well
+    relevant = log_weight > jnp.max(log_weight) - 0.5 * width**2
+    low = jnp.min(jnp.where(relevant, updated - width * sd, jnp.inf))
+    high = jnp.max(jnp.where(relevant, updated + width * sd, -jnp.inf))
+    if not gaussian:  # with heavy tails the state may follow y: the grid also covers the likelihood
         reach = width * jnp.where(seen, precision, 1.0) ** -0.5
         low = jnp.where(seen, jnp.minimum(low, estimate - reach), low)
         high = jnp.where(seen, jnp.maximum(high, estimate + reach), high)
@@ -117,16 +118,16 @@ def place(
     if gaussian:
         return even, outermost
     mass = jnp.exp(log_mass)
-    centre = jnp.sum(jnp.where(kept, mass * law.centre, 0.0))
-    scale = jnp.sqrt(jnp.sum(jnp.where(kept, mass * (law.scale**2 + (law.centre - centre) ** 2), 0.0)))
+    centre = jnp.sum(jnp.where(relevant, mass * law.centre, 0.0))
+    scale = jnp.sqrt(jnp.sum(jnp.where(relevant, mass * (law.scale**2 + (law.centre - centre) ** 2), 0.0)))
     return jax.tree.map(lambda a, b: jnp.where(bounded, a, b), even, graded(centre, scale, count)), outermost
 
 
 def coarseness(law: Spread, gaussian: bool, log_mass: Float[Array, " old"]) -> Float[Array, ""]:
-    """The relative error of  sum_i m_i p(x | x_i)  for nodes x_i whose laws are rho_i of their scales apart, averaged.
+    """The average relative error of  sum_i m_i p(x | x_i)  for nodes x_i whose laws are rho_i scales apart.
 
     A sum over equally spaced points is off by exp(-2 pi^2 / rho^2) for a Gaussian and by exp(-2 pi / rho) for a Cauchy
-    density (Poisson's summation formula); other laws are counted with the latter.
+    density (Poisson's summation formula); for other laws the latter is used.
     """
     rho = jnp.abs(jnp.diff(law.centre)) / jnp.minimum(law.scale[1:], law.scale[:-1])
     error = jnp.exp(-2.0 * (jnp.pi / rho) ** 2) if gaussian else jnp.exp(-2.0 * jnp.pi / rho)
@@ -135,13 +136,13 @@ def coarseness(law: Spread, gaussian: bool, log_mass: Float[Array, " old"]) -> F
 
 
 def between(low: Float[Array, ""] | float, high: Float[Array, ""] | float, count: int) -> Nodes:
-    """Equally spaced nodes, equally weighted: for a smooth density that vanishes at both ends nothing converges faster."""
+    """Equally spaced nodes with equal weights: nothing converges faster for a smooth density that vanishes at both ends."""
     step = (high - low) / (count - 1)
     return Nodes(low + step * jnp.arange(count), jnp.broadcast_to(jnp.log(step), (count,)))
 
 
 def graded(centre: Float[Array, ""], scale: Float[Array, ""], count: int) -> Nodes:
-    """Nodes centre + scale sinh(s), s equally spaced: close together at the centre, far apart in the tails."""
+    """Nodes centre + scale sinh(s) with s equally spaced: dense at the centre, sparse in the tails."""
     s = jnp.linspace(-1.0, 1.0, count) * jnp.arcsinh(_REACH)
     return Nodes(centre + scale * jnp.sinh(s), jnp.log(scale * jnp.cosh(s) * (s[1] - s[0])))
 

@@ -1,7 +1,7 @@
-"""The grid of parameter values: one axis a parameter, equally spaced where the parameter is unconstrained.
+"""The grid of parameter values: one axis per parameter, equally spaced in the unconstrained parameter.
 
-There the prior and the posterior vanish smoothly at both ends, and sums over equally spaced nodes converge faster than
-any power of the spacing (Trefethen and Weideman 2014): a spacing of one standard deviation is already right to 1e-8.
+There prior and posterior vanish smoothly at both ends, and sums over equally spaced nodes converge faster than any power of
+the spacing (Trefethen and Weideman 2014): a spacing of one standard deviation has an error of 1e-8.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from epf.errors import SettingError, kind
-from epf.model._check import is_number, is_whole, plain
 from epf.model._parameters import Parameters
+from epf.model._settings import is_number, is_whole, plain
 from epf.numerics._keys import particle_keys, root_key
+from epf.posterior._locate import span
 
 _DRAWS = 4096
-# A prior is left out where it is this many nats below its peak: 6.3 standard deviations of a Gaussian.
+# The grid covers the prior to this many nats below its peak: 6.3 standard deviations of a Gaussian.
 _DROP = 20.0
 
 
@@ -31,7 +32,7 @@ class Axis(eqx.Module):
 
 
 class Span(NamedTuple):
-    """The part of an axis to cover, and with how many points (None: as many as the default)."""
+    """The range of an axis and its number of points (None: the default)."""
 
     low: np.ndarray
     high: np.ndarray
@@ -39,9 +40,9 @@ class Span(NamedTuple):
 
 
 def as_grid(grid: Any) -> Any:
-    """The setting `grid` in the forms used here: a number of points, or by label a Span or an array of nodes.
+    """The setting `grid` in the form used here: a number of points, or a Span or an array of nodes per label.
 
-    Bounds become arrays, which are known when a compiled filter runs: narrowing the grid compiles nothing anew.
+    Bounds become arrays, so that a narrower grid does not compile the filter again.
     """
     if not isinstance(grid, Mapping):
         return plain(grid)
@@ -58,8 +59,7 @@ def _as_axis(label: Any, given: Any) -> Any:
         ordered = is_number(low) and is_number(high) and bool(-np.inf < low < high < np.inf)
         if not ordered or not (points is None or (is_whole(points) and points >= 3)):
             raise SettingError(
-                f"{what} is {given!r}: a range is (low, high) or (low, high, points), with low below high and 3 points or "
-                "more."
+                f"{what} is {given!r}: give (low, high) or (low, high, points), with low below high and 3 points or more."
             )
         return Span(np.asarray(low, float), np.asarray(high, float), points)
     try:
@@ -72,13 +72,13 @@ def _as_axis(label: Any, given: Any) -> Any:
 
 
 def make_axes(params: Parameters, grid: Any, points: int) -> tuple[Axis, ...]:
-    """The axes of all parameters; `points` where `grid` does not say otherwise."""
+    """The axes of all parameters; `points` per axis unless `grid` says otherwise."""
     if params.size == 0:
         return ()
     given = grid if isinstance(grid, dict) else {}
     by_index = {params.index(label): axis for label, axis in given.items()}
     draws = jax.vmap(lambda key: params.unconstrain(params.sample(key)))(particle_keys(root_key(0), _DRAWS))
-    # A draw on the edge of its support is at infinity; the median and the middle half do not mind a few of them.
+    # A draw on the edge of its support is infinite; quantiles are not affected by a few of these.
     low, mean, high = jnp.quantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
     sd = 0.5 * (high - low)
     return tuple(_axis(params, i, by_index.get(i), points, mean, sd) for i in range(params.size))
@@ -104,16 +104,16 @@ def _axis(
     tried = mean[index] + sd[index] * jnp.sinh(jnp.linspace(-10.0, 10.0, 4001))
     found = jax.vmap(log_prior)(tried)
     found = jnp.where(jnp.isfinite(found), found, -jnp.inf)
-    kept = found > jnp.max(found) - _DROP
-    low, high = jnp.min(jnp.where(kept, tried, jnp.inf)), jnp.max(jnp.where(kept, tried, -jnp.inf))
+    first, last = span(found, _DROP)
+    low, high = tried[first], tried[last]
     if any(prior.event_shape for prior in params.priors.values()):
-        # A joint prior may be narrower along the axis than its marginal is.
+        # A joint prior may be narrower along the axis than its marginal.
         low, high = jnp.minimum(low, mean[index] - 6.0 * sd[index]), jnp.maximum(high, mean[index] + 6.0 * sd[index])
     if given is not None:
         points = given.points or points
         to_real = params.to_real(index)
         ends = (to_real(jnp.asarray(end, float)) for end in (given.low, given.high))
-        # A bound at the edge of the support or outside it is at infinity or NaN: the prior's own bound then stands.
+        # A bound on the edge of the support or outside is infinite or NaN; the bound of the prior then applies.
         low, high = (jnp.where(jnp.isfinite(end), end, own) for end, own in zip(ends, (low, high), strict=True))
     z = jnp.linspace(low, high, points)
     ends = jnp.zeros(points).at[jnp.array([0, -1])].set(jnp.log(0.5))
@@ -121,8 +121,8 @@ def _axis(
 
 
 def product(axes: tuple[Axis, ...]) -> tuple[Float[Array, "thetas p"], Float[Array, " thetas"]]:
-    """Every combination of the axes' nodes, the last axis moving fastest, and the log-weights of the product rule."""
-    if not axes:  # nothing unknown: one theta, of length 0
+    """All combinations of the nodes, the last axis fastest, and the log-weights of the product rule."""
+    if not axes:  # no unknown parameters: one theta, of length 0
         return jnp.zeros((1, 0)), jnp.zeros(1)
     columns = jnp.meshgrid(*(axis.nodes for axis in axes), indexing="ij")
     log_weight = jnp.zeros(())

@@ -26,8 +26,7 @@ from jaxtyping import Array, Float
 from numpy.polynomial.chebyshev import chebvander
 
 from epf.errors import SettingError
-from epf.polynomial._indices import Indices
-from epf.polynomial._nodes import along, coefficients_from_values, gauss, values_from_coefficients
+from epf.polynomial._indices import Indices, along, coefficients_from_values, gauss, grid, values_from_coefficients
 
 _WRITTEN_OUT = 8  # the order up to which a recurrence is no loop: longer ones take seconds to compile
 
@@ -68,6 +67,10 @@ class Basis(eqx.Module):
         self, a: Float[Array, " terms *values"], b: Float[Array, " terms *values"]
     ) -> Float[Array, " more *values"]:
         """The coefficients, in `product()`, of the product of two polynomials; no term is dropped."""
+
+    @abstractmethod
+    def of_one(self, i: int, indices: Indices) -> "Basis":
+        """The basis of parameter i alone, with the given powers."""
 
     @abstractmethod
     def move_here(self, coefficients: Float[Array, " terms *values"], old: "Basis") -> Float[Array, " more *values"]:
@@ -164,6 +167,9 @@ class Monomial(Basis):
     def recurrence(self) -> tuple[float, float]:
         return 1.0, 0.0
 
+    def of_one(self, i: int, indices: Indices) -> "Monomial":
+        return Monomial(indices, self.centre[i : i + 1])
+
     def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "..."]) -> Float[Array, "..."]:
         """Horner's rule."""
         total = series[-1]
@@ -229,6 +235,13 @@ class Chebyshev(Basis):
     @property
     def recurrence(self) -> tuple[float, float]:
         return 2.0, 1.0
+
+    def nodes(self) -> Float[Array, "nodes parameters"]:
+        """The grid of Gauss nodes in the box, one more than the order along each parameter."""
+        return self.origin + self.scale * grid(self.indices.orders).astype(self.low.dtype)
+
+    def of_one(self, i: int, indices: Indices) -> "Chebyshev":
+        return Chebyshev(indices, self.low[i : i + 1], self.high[i : i + 1])
 
     def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "..."]) -> Float[Array, "..."]:
         """Clenshaw's recurrence (1955): b_j = c_j + 2 u b_{j+1} - b_{j+2}, and the sum is c_0 + u b_1 - b_2."""

@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from epf.polynomial._basis import Chebyshev, from_values
-from epf.polynomial._indices import tensor
-from epf.polynomial._nodes import along, coefficients_from_values, gauss, grid, values_from_coefficients
+from epf.polynomial._indices import along, coefficients_from_values, gauss, grid, tensor, values_from_coefficients
 
 
 def nodes(counts: tuple[int, ...]) -> Float[np.ndarray, "nodes p"]:

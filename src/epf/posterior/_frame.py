@@ -1,4 +1,4 @@
-"""Where a function of theta is written as a polynomial when tails may be long: a box seen through a hyperbolic sine.
+"""A box whose points are spaced by a hyperbolic sine: for functions of theta with long tails.
 
         z = centre + width sinh(s),    s between two ends, which stand at -1 and 1 of the cube
 
@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from epf.posterior._box_posterior import Region
-from epf.posterior._chart import Chart
+from epf.posterior._chart import Chart, prior_box
+from epf.posterior._quadrature import Region
 
 
 class Place(eqx.Module):
@@ -27,7 +27,7 @@ class Place(eqx.Module):
     @classmethod
     def of_prior(cls, chart: Chart) -> "Place":
         """The box where the prior is not negligible, nearly plain."""
-        low, high = chart.prior_box()
+        low, high = prior_box(chart)
         return cls(0.5 * (low + high), 0.5 * (high - low), low, high)
 
     @property

@@ -21,6 +21,7 @@ from epf.model._check import check_inputs, check_model, check_observations, chec
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
 from epf.model._parameters import as_floats
 from epf.numerics._keys import particle_keys, root_key, step_key
+from epf.posterior._chart import prior_box
 from epf.posterior.samplers._inverse_cdf import InverseCDF
 from epf.statistics import _follow as following
 from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
@@ -76,7 +77,7 @@ def path_density(
         )
     statistic = _carry(gibbs, piece, x_0)
     chart = gibbs.chart
-    low, high = (np.asarray(end, float) for end in chart.prior_box())
+    low, high = (np.asarray(end, float) for end in prior_box(chart))
     z, weight, exact, ours = low[None], low, low, low
     for round_ in range(5):
         z, weight = _grid(low, high, points if p == 1 else max(41, points // 6))
@@ -207,10 +208,10 @@ def _look(
         raise DataError("The path needs x_0 and at least one more state: give x with T + 1 rows.")
     us = check_inputs(model, inputs, len(path) - 1)
     u = None if us is None else us[0]
-    gibbs = method.gibbs(model, u)
+    gibbs = method.bind(model, u).gibbs
     if not isinstance(gibbs, LogPolynomial):
         raise UnsupportedModelError("This model has no unknown parameters, so there is no Gibbs density to look at.")
-    low, high = gibbs.chart.prior_box()
+    low, high = prior_box(gibbs.chart)
     p = gibbs.parameters.named(gibbs.chart.theta(0.5 * (low + high)))
     if path.shape[1:] != initial_law(model, p).event_shape:
         raise DataError(

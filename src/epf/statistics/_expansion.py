@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,25 +21,55 @@ from numpyro.distributions import Distribution
 
 from epf.errors import SettingError, UnsupportedModelError
 from epf.model._laws import gaussian_moments, is_gaussian, log_prob, log_prob_observed, observed, without_missing
-from epf.model._model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
+from epf.model._model import StateSpaceModel, initial_law, observation_law, transition_law
 from epf.model._tracing import depends_on
 from epf.numerics._linear_algebra import cholesky, solve_lower
-from epf.polynomial import _collocation as collocation
 from epf.polynomial._basis import Basis, Chebyshev, Monomial, from_values
-from epf.polynomial._indices import LIMIT, Indices, total_degree
-from epf.polynomial._nodes import along, coefficients_from_values, grid, values_from_coefficients
+from epf.polynomial._indices import (
+    LIMIT,
+    Indices,
+    along,
+    coefficients_from_values,
+    grid,
+    total_degree,
+    values_from_coefficients,
+)
 from epf.polynomial._structure import structure
 from epf.polynomial.taylor import _expand as taylor
 from epf.posterior._chart import Chart
-from epf.statistics._approximation import Approximation, Taylor
-from epf.statistics._law import Law, Laws
+from epf.statistics._approximation import Approximation
 
+Law = Callable[[Float[Array, " p"]], Distribution]
 Place = Callable[[Indices], Basis]  # the basis with these powers, at a particle's box or centre
 # By the number of parameters; half the degree of the log-density. With order 9 for two the sds of STAR come out 10% short.
 _ORDERS = {"drift": {1: 7, 2: 12, 3: 4, 4: 3}, "noise": {1: 7, 2: 9, 3: 4, 4: 3}, "density": {1: 10, 2: 9, 3: 4, 4: 3}}
 _AMONG_OTHERS = 9  # for a parameter that enters by itself in a model of several: with 7 sds are up to 14% short
 _ROOM = 160  # coefficients a particle up to which an order is raised
 _CROWD = 1.6  # nodes a coefficient, above which scattered points are cheaper than a grid
+
+
+class Laws(NamedTuple):
+    """The law of each particle, given what it is at, and the value that the law is asked for.
+
+    The particles of `many` have the last axis of `state` and of `value`.
+    """
+
+    of: Callable[[Float[Array, " p"], Array], Distribution]  # the parameters' chart and the state
+    state: Float[Array, "..."]
+    value: Float[Array, "..."]
+    many: bool
+
+    def each(self, function: Callable[[Law, Array], Array]) -> Array:
+        """`function` of every particle's law and value, the particles' axis last.
+
+        It belongs inside of what runs over nodes or coefficients, so that particles lie side by side in every table: the
+        other way about XLA turns tables round, which takes longer than the arithmetic.
+        """
+
+        def one(state: Array, value: Array) -> Array:
+            return function(lambda z: self.of(z, state), value)
+
+        return jax.vmap(one, -1, -1)(self.state, self.value) if self.many else one(self.state, self.value)
 
 
 @dataclass(frozen=True)
@@ -96,10 +126,9 @@ def plan(where: str, law: Law, value: Float[Array, "*event"], p: int, settings: 
 
 
 def plan_expansions(
-    model: StateSpaceModel, approximation: Approximation, u: Array | None
+    model: StateSpaceModel, chart: Chart, approximation: Approximation, u: Array | None
 ) -> dict[str, Expansion | None]:
     """How each law of a model is expanded; `u` is a row of its inputs, if it has any."""
-    chart = Chart(parameters(model), plain=isinstance(approximation, Taylor))
     params = chart.parameters
     found: dict[str, Expansion | None] = {}
 
@@ -171,13 +200,13 @@ def _from_drift(self: Expansion, laws: Laws, place: Place) -> Float[Array, " ter
         coefficients = taylor.expand(white, basis)
     else:
         assert isinstance(basis, Chebyshev)
-        values = jax.vmap(white)(collocation.nodes(basis))
+        values = jax.vmap(white)(basis.nodes())
+        values = values.reshape(*sizes, *values.shape[1:])
         if self.of.size == prod(sizes):
-            values = values.reshape(*sizes, *values.shape[1:])
             for i, order in enumerate(self.of.orders):
                 values = along(_interpolation(order), values, i)
             return self._minus_half_the_square(values)
-        coefficients = collocation.transform(basis, values)  # powers that the set leaves out are left out
+        coefficients = self.of.sparse(from_values(values, len(sizes)))  # without the powers outside the set
     return -0.5 * jnp.sum(basis.multiply(coefficients, coefficients), axis=1)
 
 

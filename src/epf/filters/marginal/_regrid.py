@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from epf.filters.marginal._tensor_posterior import POINTS, RINGS, fine_grid, log_density_in_z
 from epf.polynomial import _nodal as nodal
-from epf.polynomial._nodes import gauss
+from epf.polynomial._indices import gauss
 from epf.posterior._frame import Frame, Place
 from epf.posterior._quadrature import grid
 

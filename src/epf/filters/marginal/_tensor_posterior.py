@@ -10,10 +10,9 @@ from epf.model._parameters import Parameters
 from epf.polynomial import _nodal as nodal
 from epf.posterior._box_posterior import BoxPosterior
 from epf.posterior._frame import Frame
-from epf.posterior._quadrature import grid, weights
+from epf.posterior._quadrature import grid, hermite, weights
 from epf.posterior.samplers._inverse_cdf import inverse
 from epf.posterior.samplers._slice import Slice
-from epf.statistics._marginals import hermite
 
 POINTS = {1: 129, 2: 65, 3: 33}
 RINGS = 2.0  # nats from straight lines above which a polynomial is not believed between its nodes

@@ -102,7 +102,7 @@ class OnlineEM(ParticleFilter):
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundOnlineEM":
         bound = self.parts(model, u)
-        params = bound[2]
+        params = bound[1]
         if params.size == 0:
             raise UnsupportedModelError("OnlineEM estimates parameters, and this model has none unknown: use epf.SIR.")
         approximation = Chebyshev(self.approximation.order, self.approximation.box, self.approximation.of, "shared")

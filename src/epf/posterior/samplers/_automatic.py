@@ -1,10 +1,45 @@
-"""The sampler for a number of parameters, where the user names none."""
+"""Several samplers in turn, and the default sampler for a number of parameters."""
 
-from epf.posterior.samplers._base import Sampler
-from epf.posterior.samplers._composite import Composite
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.errors import SettingError
+from epf.posterior.samplers._base import LogDensity, Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF
-from epf.posterior.samplers._laplace import Laplace
+from epf.posterior.samplers._metropolis import Laplace
 from epf.posterior.samplers._slice import Slice
+
+
+def _as_tuple(samplers: Any) -> Any:
+    return tuple(samplers) if isinstance(samplers, list) else samplers
+
+
+class Composite(Sampler):
+    """Applies its samplers in turn."""
+
+    samplers: tuple[Sampler, ...] = eqx.field(converter=_as_tuple)
+
+    def __check_init__(self) -> None:
+        whole = isinstance(self.samplers, tuple) and len(self.samplers) > 0
+        if not whole or not all(isinstance(sampler, Sampler) for sampler in self.samplers):
+            raise SettingError(
+                f"Composite({self.samplers!r}): give it a tuple of samplers, such as (epf.samplers.Laplace(), epf.samplers.Slice())."
+            )
+
+    def draw(self, key: PRNGKeyArray, log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:
+        keys = jax.random.split(key, len(self.samplers))
+        for i, sampler in enumerate(self.samplers):
+            u = sampler.draw(keys[i], log_density, u)
+        return u
+
+    def near(self, log_density: LogDensity, u: Float[Array, " p"]) -> Sampler:
+        return Composite(tuple(sampler.near(log_density, u) for sampler in self.samplers))
+
+    def describe(self) -> str:
+        return ", then ".join(sampler.describe() for sampler in self.samplers)
 
 
 def default_sampler(p: int) -> Sampler:

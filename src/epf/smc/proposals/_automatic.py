@@ -1,4 +1,4 @@
-"""The automatic choice: reads the model's laws and takes the best proposal that fits them."""
+"""The automatic choice: inspects the laws of the model and takes the best proposal that fits them."""
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,10 @@ from epf.smc.proposals._optimal import Optimal, is_linear_gaussian
 
 
 class Automatic(Proposal):
-    """Whatever fits the model: optimal, linearised, defensive or bootstrap. `epf.proposals.choose_proposal(model)` tells which.
+    """Optimal, linearised, defensive or bootstrap, whichever fits; `epf.proposals.choose_proposal(model)` returns it.
 
-    `even` gives both parts of a defensive mixture half of the draws: which of them a particle comes from then depends on
-    the random numbers alone, and not on the parameters.
+    With `even`, each part of a defensive mixture gets half of the draws: the part that a particle comes from then depends
+    on the random numbers only, not on the parameters.
     """
 
     even: bool = flag(False)
@@ -44,7 +44,7 @@ class Automatic(Proposal):
 def choose_proposal(
     model: StateSpaceModel, inputs: Float[Array, " inputs"] | None = None, even: bool = False
 ) -> Proposal:
-    """The proposal that `Automatic` uses for a model; `inputs` is one row of them, for a model that has any."""
+    """The proposal that `Automatic` uses for a model; `inputs` is one row of inputs, if the model has any."""
     params = parameters(model)
     row = first_row(model) if inputs is None else inputs
     chosen: list[Proposal] = []

@@ -1,4 +1,4 @@
-"""The contract of a proposal, and the two that need no thought: the transition itself, and the user's own law."""
+"""The interface of proposals, and the two simplest ones: the transition, and a law written by the user."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Proposed = tuple[Float[Array, "*new"], Float[Array, ""]]
 
 
 class Proposal(Settings):
-    """Draws the new part of one particle's state."""
+    """Draws the new part of the state, per particle."""
 
     @abstractmethod
     def propose(
@@ -30,25 +30,25 @@ class Proposal(Settings):
         u: Float[Array, " inputs"] | None,
         given: Float[Array, "*new"] | None = None,
     ) -> Proposed:
-        """The new part, and its log-weight: log p(y | x) + log p(new | x_prev) - log q(new | x_prev, y).
+        """Draw the new part; returns it with log p(y | x) + log p(new | x_prev) - log q(new | x_prev, y), its log-weight.
 
-        Where a new part is `given`, nothing is drawn: it comes back with the weight that it would have had as a draw.
+        If a new part is `given`, nothing is drawn: it is returned with the log-weight that it would have had as a draw.
         """
 
     @abstractmethod
     def describe(self) -> str:
-        """What it does, in a few words for a reader."""
+        """A few words for reports."""
 
 
 def log_likelihood(
     model: StateSpaceModel, p: Values, x_prev: Array, new: Array, y: Array, u: Array | None
 ) -> Float[Array, ""]:
-    """log p(y | x), x being made of `x_prev` and `new`; missing components are not weighed."""
+    """log p(y | x) with x = advance(x_prev, new); missing components of y are left out."""
     return log_prob_observed(observation_law(model, p, advance(model, x_prev, new), u), y)
 
 
 class Bootstrap(Proposal):
-    """The transition itself: q = p(new | x_prev), weight p(y | x). The paper's algorithms 1 to 3."""
+    """The transition: q = p(new | x_prev), weight p(y | x). Used by algorithms 1 to 3 of the paper."""
 
     def propose(
         self,
@@ -68,11 +68,11 @@ class Bootstrap(Proposal):
 
 
 class Guided(Proposal):
-    """The user's own: `law(p, x_prev, y, u)` returns the distribution to draw the new part from.
+    """A proposal written by the user: `law(p, x_prev, y, u)` returns the distribution of the new part.
 
     For a model whose laws name `t`, the proposal may name it too: `law(p, x_prev, y, u, t)`.
 
-    Where an observation is missing altogether, the transition is used, so the law never sees a row of NaN only.
+    Where the whole observation is missing, the transition is used instead.
     """
 
     law: Callable[..., Distribution] = setting(

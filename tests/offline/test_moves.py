@@ -1,4 +1,4 @@
-"""The smooth density of a cloud: a density, with the cloud's mean and its covariance widened, which its draws have too."""
+"""The kernel density of a cloud integrates to one and has the cloud's mean and its covariance widened, as its draws have."""
 
 import equinox as eqx
 import jax
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epf.numerics._keys import root_key
-from epf.offline._kernels import kernels
+from epf.offline._moves import Kernels
 
 
 def test_a_clouds_density_and_its_draws_have_its_mean_and_its_covariance_widened():
@@ -19,13 +19,13 @@ def test_a_clouds_density_and_its_draws_have_its_mean_and_its_covariance_widened
     mean = weights @ free
     covariance = (free - mean).T * weights @ (free - mean)
 
-    density = eqx.filter_jit(kernels)(jnp.asarray(free, jnp.float32), jnp.asarray(log_weights, jnp.float32))
+    density = eqx.filter_jit(Kernels.of)(jnp.asarray(free, jnp.float32), jnp.asarray(log_weights, jnp.float32))
     side = np.linspace(-8.0, 8.0, 81)
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2) + mean
-    told = eqx.filter_jit(density.log_density)(jnp.asarray(grid, jnp.float32))
+    log_density = eqx.filter_jit(density.log_density)(jnp.asarray(grid, jnp.float32))
     draw = eqx.filter_jit(density.draw)
     draws = [draw(jax.random.fold_in(root_key(0), i)) for i in range(100)]
-    mass = np.exp(np.asarray(told, float)) * 0.2**2
+    mass = np.exp(np.asarray(log_density, float)) * 0.2**2
     assert 0.2 < density.width < 0.6
     covariance = (1.0 + density.width**2) * covariance
     assert mass.sum() == pytest.approx(1.0, abs=1e-3)
