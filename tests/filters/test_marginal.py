@@ -43,9 +43,9 @@ def known_ar(a, y):
 def test_the_posterior_is_one_density_and_the_evidence_and_the_state_are_right():
     """Against a grid of Kalman filters, with missing values; and every way to ask gives the same law."""
     model = epf.fix(AR(), {"v": 0.5})
-    _, y = epf.simulate(model, {"a": 0.8}, steps=60, seed=6)
+    _, y = epf.simulate(model, {"a": 0.8}, steps=50, seed=6)
     y[20:23] = np.nan
-    result = epf.fit(model, y, epf.MarginalEPF(200), progress=False)
+    result = epf.fit(model, y, epf.MarginalEPF(50, 9), progress=False)
     a = np.linspace(-0.5, 1.6, 421)
     weights, log_mean = known_ar(a, y)
     mean = weights @ a
@@ -207,16 +207,16 @@ class Wide(epf.StateSpaceModel):
 
 def test_models_it_cannot_serve():
     with pytest.raises(UnsupportedModelError, match=r"epf\.SIR"):
-        epf.fit(epf.fix(AR(), {"a": 0.5, "v": 0.5}), np.zeros(3), epf.MarginalEPF(10))
+        epf.MarginalEPF(10).bind(epf.fix(AR(), {"a": 0.5, "v": 0.5}))
     with pytest.raises(SettingError, match="2 unknown"):
-        epf.fit(AR(), np.zeros(3), epf.MarginalEPF(10, (9, 9, 9)))
+        epf.MarginalEPF(10, (9, 9, 9)).bind(AR())
     with pytest.raises(SettingError, match="how many in all"):
-        epf.fit(Wide(), np.zeros(3), epf.MarginalEPF(10, (9, 9, 9, 9)))
+        epf.MarginalEPF(10, (9, 9, 9, 9)).bind(Wide())
     with pytest.raises(UnsupportedModelError, match="regrid=True"):
-        epf.fit(Wide(), np.zeros(3), epf.MarginalEPF(10, regrid=False))
-    method = epf.MarginalEPF(10)
+        epf.MarginalEPF(10, regrid=False).bind(Wide())
+    bound = epf.MarginalEPF(2, 5).bind(epf.fix(AR(), {"v": 0.5}))
     with pytest.raises(SettingError, match=r"epf\.fit or epf\.Stream"):
-        method.step(jax.random.key(0), AR(), None, jnp.zeros(()), None)
+        bound.step(step_key(root_key(0), 1), bound.init(step_key(root_key(0), 0)), jnp.zeros(()), None)
 
 
 def test_nodes_of_a_stream_share_their_noise_and_streams_do_not():
@@ -404,10 +404,10 @@ def test_simulation_based_calibration(model, particles):
     (name,) = model.prior()
     truths = np.asarray(model.prior()[name].sample(jax.random.key(5), (sets,)))
     series = np.stack([epf.simulate(model, {name: float(a)}, steps=steps, seed=i)[1] for i, a in enumerate(truths)])
-    method = epf.MarginalEPF(particles)
+    method = epf.MarginalEPF(particles).bind(model)
 
     def one(at):
-        return ranks(method, model, *at)[np.array(times) - 1]
+        return ranks(method, *at)[np.array(times) - 1]
 
     found = jax.jit(lambda cases: jax.lax.map(one, cases, batch_size=20))(
         (jnp.arange(sets), jnp.asarray(series), jnp.asarray(truths))
@@ -417,20 +417,20 @@ def test_simulation_based_calibration(model, particles):
     assert np.all(p_values > 0.01 / p_values.size), p_values
 
 
-def ranks(method, model, seed, ys, truth):
+def ranks(method, seed, ys, truth):
     """At every time the posterior probability of a smaller theta, and of a smaller log-likelihood, than the truth's."""
     root, past, points = root_key(seed), Past(ys, None, jnp.asarray(0)), POINTS[1]
 
     def step(state, at):
         t, y = at
-        state, _ = method.step(step_key(root, t), model, state, y, None, past)
-        posterior, values = method.posterior(model, state), state.old.values
+        state, _ = method.step(step_key(root, t), state, y, None, past)
+        posterior, values = method.posterior(state), state.old.values
         mass, cube = posterior.mass(), posterior.frame.place.cube(posterior.frame.chart.point(truth[None]))
         below = jnp.interp(cube[0], jnp.linspace(-1.0, 1.0, points), jnp.cumsum(mass) - 0.5 * mass)
         lower = nodal.on_uniform_grid(values, points) < nodal.at(values, cube[None])[0]
         return state, jnp.stack([below, jnp.sum(jnp.where(lower, mass, 0.0))])
 
-    return jax.lax.scan(step, method.init(step_key(root, 0), model), (jnp.arange(1, len(ys) + 1), ys))[1]
+    return jax.lax.scan(step, method.init(step_key(root, 0)), (jnp.arange(1, len(ys) + 1), ys))[1]
 
 
 class Loud(epf.StateSpaceModel):
@@ -452,7 +452,7 @@ class Loud(epf.StateSpaceModel):
 def test_theta_and_the_state_are_drawn_together():
     """x = 2 theta + noise of sd 0.1, whatever theta is; drawn apart they would differ by the posterior's sd."""
     _, y = epf.simulate(Loud(), {"theta": 0.5}, steps=5, seed=1)
-    result = epf.fit(Loud(), y, epf.MarginalEPF(200, 21), progress=False)
+    result = epf.fit(Loud(), y, epf.MarginalEPF(50, 21), progress=False)
     theta, x = result.posterior.pairs(jax.random.key(0), 2000)
     assert result.sd["theta"] > 0.3
     assert np.std(np.asarray(x - 2.0 * theta[:, 0])) < result.sd["theta"]  # half of what it would be, drawn apart

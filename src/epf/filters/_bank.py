@@ -139,6 +139,13 @@ class Filters(eqx.Module):
         seen = Seen(found, collapsed, weighed.invalid, lost, jnp.any(due))
         return Bank(x, weighed.log_weights, weighed.weights, weighed.ess), seen
 
+    def describe(self, nodes: int) -> dict[str, str]:
+        """The settings in words, for this many filters."""
+        return {
+            "particles": f"{self.particles} per node, {self.particles * nodes} in all",
+            "proposal": self.proposal.describe(),
+        }
+
     def _keys(self, key: PRNGKeyArray, thetas: Float[Array, "nodes p"]) -> Any:
         """The key of all filters, or one for each stream, or one for each filter."""
         if self.common and self.streams == 1:

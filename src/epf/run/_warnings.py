@@ -36,8 +36,8 @@ def warn_of_steps(record: Record, last: int, stacklevel: int = 3) -> None:
         ),
         (
             record.info.edge,
-            "the posterior was cut off at an edge of the region that the nodes cover: the data contradict the prior there, "
-            "so give the prior more weight where the data point, or widen it.",
+            "the posterior reached the edge of the region that its nodes cover, and what lies beyond is cut off: "
+            "the data contradict the prior, so widen it.",
         ),
     ):
         steps = np.flatnonzero(flags)

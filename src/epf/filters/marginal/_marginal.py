@@ -15,22 +15,18 @@ from math import gcd
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array
 
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters._bank import Filters
-from epf.filters._base import Filter, Info, Past
+from epf.filters._base import Filter
 from epf.filters.marginal._moving_nodes import MovingNodes
 from epf.filters.marginal._scattered_nodes import ScatteredNodes
 from epf.filters.marginal._tensor_nodes import FixedNodes, Grid
 from epf.model._check import is_number, is_whole, plain
 from epf.model._model import StateSpaceModel, parameters
-from epf.model._parameters import Parameters
 from epf.posterior._chart import Chart
-from epf.posterior._posterior import Posterior
-from epf.smc.proposals._automatic import Automatic, choose_proposal
+from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
 from epf.smc.resampling import Resampling, Systematic
 
@@ -100,42 +96,41 @@ class MarginalEPF(Filter):
             )
 
     @property
-    def replays(self) -> int:
-        most = self.catch_up or max(_CATCH_UP, _CATCH_UP_SCATTERED)
-        return most if self._moves else 0
-
-    @property
     def residuals_add_up(self) -> bool:
         return False
 
-    def next_past(self, state: Any) -> Int[Array, ""]:
-        return jnp.maximum(state.replayed, 0)
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> FixedNodes | MovingNodes | ScatteredNodes:
+        params = parameters(model)
+        if params.size == 0:
+            raise UnsupportedModelError("MarginalEPF learns parameters, and this model has none unknown: use epf.SIR.")
+        proposal = resolve_proposal(self.proposal, model, u)
+        if params.size > len(_NODES):
+            nodes = self._number_of_scattered_nodes(params.size)
+            filters = Filters(self.particles, proposal, self.resampling, streams=gcd(nodes, _STREAMS))
+            chart = Chart(params, unbounded=True)
+            return ScatteredNodes(model, params, self.catch_up or _CATCH_UP_SCATTERED, chart, filters, nodes)
+        filters = Filters(self.particles, proposal, self.resampling)
+        grid = Grid(model, Chart(params), filters, self._counts(params.size), self.discount)
+        if not self._moves:
+            return FixedNodes(model, params, grid)
+        return MovingNodes(model, params, self.catch_up or _CATCH_UP, grid)
 
     @property
     def _moves(self) -> bool:
         """With a discount the posterior may widen again, so the nodes stay where the prior put them."""
         return self.regrid and self.discount >= 1.0
 
-    def scheme(self, model: StateSpaceModel, u: Array | None = None) -> FixedNodes | MovingNodes | ScatteredNodes:
-        """How this model's parameters are covered."""
-        params = parameters(model)
-        p = params.size
-        if p == 0:
-            raise UnsupportedModelError("MarginalEPF learns parameters, and this model has none unknown: use epf.SIR.")
-        if p > 3:
-            return self._scattered(model, params)
+    def _counts(self, p: int) -> tuple[int, ...]:
+        """The number of nodes along each of at most three parameters."""
         counts = self.nodes if isinstance(self.nodes, tuple) else (self.nodes or _NODES[p],) * p
         if len(counts) != p:
             raise SettingError(
                 f"MarginalEPF(nodes={self.nodes!r}) has {len(counts)} numbers, and the model has {p} unknown "
                 "parameters: give one number for each, or one for all."
             )
-        filters = Filters(self.particles, self.proposal, self.resampling)
-        grid = Grid(model, Chart(params), filters, counts, self.discount)
-        return MovingNodes(grid, self.catch_up or _CATCH_UP) if self._moves else FixedNodes(grid)
+        return counts
 
-    def _scattered(self, model: StateSpaceModel, params: Parameters) -> ScatteredNodes:
-        p = params.size
+    def _number_of_scattered_nodes(self, p: int) -> int:
         if isinstance(self.nodes, tuple):
             raise SettingError(
                 f"MarginalEPF(nodes={self.nodes!r}): for {p} parameters the nodes are scattered, so give one number: "
@@ -146,53 +141,4 @@ class MarginalEPF(Filter):
                 f"MarginalEPF needs regrid=True and discount=1 for more than three parameters, and this model has {p}: "
                 "use these, or epf.EPF."
             )
-        nodes = self.nodes or _SCATTERED * p * p
-        filters = Filters(self.particles, self.proposal, self.resampling, streams=gcd(nodes, _STREAMS))
-        chart = Chart(params, unbounded=True)
-        return ScatteredNodes(model, chart, filters, nodes, self.catch_up or _CATCH_UP_SCATTERED)
-
-    def check(self, model: StateSpaceModel, u: Array | None) -> None:
-        self.scheme(model)
-
-    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Any:
-        return self.scheme(model).init(key)
-
-    def step(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        state: Any,
-        y: Float[Array, "*y"],
-        u: Array | None,
-        past: Past | None = None,
-    ) -> tuple[Any, Info]:
-        scheme = self.scheme(model)
-        if isinstance(scheme, FixedNodes):
-            return scheme.step(key, state, y, u)
-        if past is None:
-            raise SettingError(
-                "MarginalEPF replays old observations: run it with epf.fit or epf.Stream, give step() the `past`, or "
-                "choose MarginalEPF(regrid=False)."
-            )
-        return scheme.step(key, state, y, u, past)
-
-    def posterior(self, model: StateSpaceModel, state: Any) -> Posterior:
-        return self.scheme(model).posterior(state)
-
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        proposal = self.proposal
-        if isinstance(proposal, Automatic):
-            proposal = choose_proposal(model, u, proposal.even)
-        scheme = self.scheme(model)
-        scattered = isinstance(scheme, ScatteredNodes)
-        counts = (scheme.nodes,) if isinstance(scheme, ScatteredNodes) else scheme.grid.counts
-        regrid = "no: the nodes stay"
-        if not isinstance(scheme, FixedNodes):
-            regrid = f"replay, {scheme.replays} observations per step"
-        return {
-            "method": "MarginalEPF",
-            "nodes": " x ".join(map(str, counts)) + (", scattered" if scattered else ""),
-            "particles": f"{self.particles} per node, {self.particles * int(np.prod(counts))} in all",
-            "proposal": proposal.describe(),
-            "regrid": regrid,
-        }
+        return self.nodes or _SCATTERED * p * p

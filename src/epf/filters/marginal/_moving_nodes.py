@@ -11,11 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
-from epf.filters._base import Info, Past
+from epf.filters._base import Info, Past, ReplayingFilter
 from epf.filters.marginal._regrid import better_frame, cells_per_node, nodal_profiles, posterior_profiles, roughness
-from epf.filters.marginal._replay import NONE, regrid, replay
+from epf.filters.marginal._replay import NONE, regrid, replay, required
 from epf.filters.marginal._tensor_nodes import Grid, NodeSet, Taken, floored, node_points
 from epf.filters.marginal._tensor_posterior import RINGS, MarginalPosterior, ringing
+from epf.model._model import StateSpaceModel
+from epf.model._parameters import Parameters
 from epf.numerics._keys import packed
 from epf.polynomial import _nodal as nodal
 from epf.posterior._frame import Place
@@ -44,11 +46,13 @@ class MovingState(eqx.Module):
     seed: UInt32[Array, "3"]
 
 
-class MovingNodes(eqx.Module):
+class MovingNodes(ReplayingFilter):
     """The marginal filter on a grid that follows the posterior, replaying `replays` observations per step."""
 
-    grid: Grid
+    model: StateSpaceModel
+    parameters: Parameters
     replays: int = eqx.field(static=True)
+    grid: Grid
 
     def init(self, key: PRNGKeyArray) -> MovingState:
         seed, prior = packed(key), Place.of_prior(self.grid.chart)
@@ -58,7 +62,7 @@ class MovingNodes(eqx.Module):
         return MovingState(nodes, nodes, mass, jnp.asarray(0), jnp.asarray(NONE), jnp.asarray(True), zero, prior, seed)
 
     def step(
-        self, key: PRNGKeyArray, state: MovingState, y: Float[Array, "*y"], u: Array | None, past: Past
+        self, key: PRNGKeyArray, state: MovingState, y: Float[Array, "*y"], u: Array | None, past: Past | None = None
     ) -> tuple[MovingState, Info]:
         taken, moved = self._take_in_resolved(key, state, y, u)
         before = jax.lax.cond(
@@ -73,7 +77,7 @@ class MovingNodes(eqx.Module):
             nodes = self.grid.take_in(key, new, y, u).nodes
             return NodeSet(nodes.place, floored(nodes.values), nodes.bank)
 
-        new, replayed = replay(state.new, replayed, t, self.replays, state.seed, past, one)
+        new, replayed = replay(state.new, replayed, t, self.replays, state.seed, required(past), one)
         whole = state.whole & ~moved
         return self._follow(MovingState(old, new, mass, t, replayed, whole, swing, state.prior, state.seed)), info
 
@@ -82,6 +86,9 @@ class MovingNodes(eqx.Module):
 
     def next_replayed(self, state: MovingState) -> Int[Array, ""]:
         return jnp.maximum(state.replayed, 0)
+
+    def describe(self) -> dict[str, str]:
+        return self.grid.describe(f"replay, {self.replays} observations per step")
 
     def _take_in_resolved(
         self, key: PRNGKeyArray, state: MovingState, y: Float[Array, "*y"], u: Array | None

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, UInt32
 
+from epf.errors import SettingError
 from epf.filters._base import Past
 from epf.numerics._keys import unpacked
 
@@ -18,6 +19,16 @@ Nodes = TypeVar("Nodes")
 State = TypeVar("State")
 
 NONE = -1  # `replayed` while there are no new filters
+
+
+def required(past: Past | None) -> Past:
+    """The old observations, or a sentence for someone who steps the filter by hand without them."""
+    if past is None:
+        raise SettingError(
+            "MarginalEPF replays old observations: run it with epf.fit or epf.Stream, give step() the `past`, or choose "
+            "MarginalEPF(regrid=False)."
+        )
+    return past
 
 
 def replay(

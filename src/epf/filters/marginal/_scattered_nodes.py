@@ -19,10 +19,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from epf.filters._bank import Bank, Filters, Seen
-from epf.filters._base import Info, Past
-from epf.filters.marginal._replay import NONE, regrid, replay
+from epf.filters._base import Info, Past, ReplayingFilter
+from epf.filters.marginal._replay import NONE, regrid, replay, required
 from epf.filters.marginal._scattered_posterior import POINTS, ScatteredPosterior, Spread, on_a_level, spread
 from epf.model._model import StateSpaceModel
+from epf.model._parameters import Parameters
 from epf.numerics._keys import packed, particle_keys, root_key, unpacked
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 from epf.posterior._chart import Chart
@@ -70,14 +71,15 @@ class ScatteredState(eqx.Module):
     seed: UInt32[Array, "3"]
 
 
-class ScatteredNodes(eqx.Module):
+class ScatteredNodes(ReplayingFilter):
     """The marginal filter at scattered nodes, which follow the posterior by replay of `replays` observations per step."""
 
     model: StateSpaceModel
+    parameters: Parameters
+    replays: int = eqx.field(static=True)
     chart: Chart
     filters: Filters
     nodes: int = eqx.field(static=True)
-    replays: int = eqx.field(static=True)
 
     def init(self, key: PRNGKeyArray) -> ScatteredState:
         chart, seed = self.chart, packed(key)
@@ -89,7 +91,7 @@ class ScatteredNodes(eqx.Module):
         return ScatteredState(nodes, nodes, self._log_mass(nodes), jnp.asarray(0), jnp.asarray(NONE), seed)
 
     def step(
-        self, key: PRNGKeyArray, state: ScatteredState, y: Float[Array, "*y"], u: Array | None, past: Past
+        self, key: PRNGKeyArray, state: ScatteredState, y: Float[Array, "*y"], u: Array | None, past: Past | None = None
     ) -> tuple[ScatteredState, Info]:
         old, seen = self._take_in(key, state.old, y, u)
         top = jnp.max(old.values)
@@ -102,7 +104,7 @@ class ScatteredNodes(eqx.Module):
             new, _ = self._take_in(key, new, y, u)
             return eqx.tree_at(lambda s: s.values, new, new.values - jnp.max(new.values))
 
-        new, replayed = replay(state.new, state.replayed, t, self.replays, state.seed, past, one)
+        new, replayed = replay(state.new, state.replayed, t, self.replays, state.seed, required(past), one)
         after = ScatteredState(old, new, mass, t, replayed, state.seed)
 
         def begin() -> ScatteredState:
@@ -131,6 +133,14 @@ class ScatteredNodes(eqx.Module):
 
     def next_replayed(self, state: ScatteredState) -> Int[Array, ""]:
         return jnp.maximum(state.replayed, 0)
+
+    def describe(self) -> dict[str, str]:
+        return {
+            "method": "MarginalEPF",
+            "nodes": f"{self.nodes}, scattered",
+            **self.filters.describe(self.nodes),
+            "regrid": f"replay, {self.replays} observations per step",
+        }
 
     def _log_mass(self, nodes: Scatter) -> Float[Array, ""]:
         """The logarithm of the importance sampling estimate of the integral of prior x likelihood."""

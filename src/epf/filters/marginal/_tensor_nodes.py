@@ -4,16 +4,19 @@ The nodes lie in a frame: a box of the parameters, denser about its centre. `Gri
 `FixedNodes` leaves the frame where the prior put it; `MovingNodes` (`_moving_nodes.py`) lets it follow the posterior.
 """
 
+from math import prod
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 
 from epf.filters._bank import Bank, Filters, Seen
-from epf.filters._base import Info
+from epf.filters._base import BoundFilter, Info
 from epf.filters.marginal._regrid import cut, error_of_lines, profiles, roughness
 from epf.filters.marginal._tensor_posterior import RINGS, MarginalPosterior, log_masses, ringing
 from epf.model._model import StateSpaceModel
+from epf.model._parameters import Parameters
 from epf.numerics._keys import packed, unpacked
 from epf.polynomial import _nodal as nodal
 from epf.posterior._chart import Chart
@@ -93,6 +96,14 @@ class Grid(eqx.Module):
     def posterior(self, nodes: NodeSet) -> MarginalPosterior:
         return MarginalPosterior(self.chart.parameters, self.frame(nodes.place), nodes.values, nodes.bank)
 
+    def describe(self, regrid: str) -> dict[str, str]:
+        return {
+            "method": "MarginalEPF",
+            "nodes": " x ".join(map(str, self.counts)),
+            **self.filters.describe(prod(self.counts)),
+            "regrid": regrid,
+        }
+
 
 class FixedState(eqx.Module):
     """The filters at the prior's nodes, and the log-mass of the posterior."""
@@ -101,9 +112,11 @@ class FixedState(eqx.Module):
     log_mass: Float[Array, ""]
 
 
-class FixedNodes(eqx.Module):
+class FixedNodes(BoundFilter):
     """The marginal filter at nodes that stay; with a discount, it follows parameters that drift."""
 
+    model: StateSpaceModel
+    parameters: Parameters
     grid: Grid
 
     def init(self, key: PRNGKeyArray) -> FixedState:
@@ -124,6 +137,9 @@ class FixedNodes(eqx.Module):
 
     def posterior(self, state: FixedState) -> MarginalPosterior:
         return self.grid.posterior(state.nodes)
+
+    def describe(self) -> dict[str, str]:
+        return self.grid.describe("no: the nodes stay")
 
 
 def node_points(counts: tuple[int, ...]) -> Float[Array, "nodes p"]:

@@ -99,7 +99,8 @@ def condition(
     """
     slope = jnp.where(observed(residual)[:, None], slope, 0.0)
     filled, kept_noise = without_missing(residual, noise)
-    total = slope @ covariance @ slope.T + kept_noise
+    # XLA for CPUs in jaxlib 0.11.2 fuses this sum with the root and the division by it, and then gives infinities.
+    total = jax.lax.optimization_barrier(slope @ covariance @ slope.T + kept_noise)
     gain = solve(cholesky(total), slope @ covariance).T
     left = jnp.eye(mean.shape[0]) - gain @ slope
     updated = left @ covariance @ left.T + gain @ kept_noise @ gain.T
