@@ -165,9 +165,9 @@ def _class_names_time(cls: type, method: str) -> bool:
 
 
 def names_argument_t(function: Callable[..., Any]) -> bool:
-    """Whether a function has an argument `t`."""
+    """Whether a function has an argument `t` after its usual four: (self, p, x, u), or (p, x_prev, y, u) of a proposal."""
     try:
-        return "t" in inspect.signature(function).parameters
+        return "t" in list(inspect.signature(function).parameters)[4:]
     except (TypeError, ValueError):  # built-in functions have no signature
         return False
 

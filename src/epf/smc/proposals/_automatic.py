@@ -10,7 +10,7 @@ from epf.model._laws import is_gaussian, support
 from epf.model._model import StateSpaceModel, first_row, initial_law, parameters, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import flag
-from epf.smc.proposals._base import Bootstrap, Proposal, Proposed
+from epf.smc.proposals._base import Bootstrap, Inputs, New, Proposal, Proposed, Row, State
 from epf.smc.proposals._defensive import Defensive
 from epf.smc.proposals._linearised import Linearised
 from epf.smc.proposals._optimal import Optimal, is_linear_gaussian
@@ -26,14 +26,7 @@ class Automatic(Proposal):
     even: bool = flag(False)
 
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         return _choose(model, p, x_prev, u, self.even).propose(key, model, p, x_prev, y, u, given)
 

@@ -13,6 +13,10 @@ from epf.model._model import StateSpaceModel, advance, names_argument_t, observa
 from epf.model._parameters import Values
 from epf.model._settings import REQUIRED, Rule, Settings, setting
 
+State = Float[Array, "*state"]
+Row = Float[Array, "*y"]
+Inputs = Float[Array, " inputs"] | None
+New = Float[Array, "*new"] | None
 Proposed = tuple[Float[Array, "*new"], Float[Array, ""]]
 
 
@@ -21,14 +25,7 @@ class Proposal(Settings):
 
     @abstractmethod
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         """Draw the new part; returns it with log p(y | x) + log p(new | x_prev) - log q(new | x_prev, y), its log-weight.
 
@@ -51,14 +48,7 @@ class Bootstrap(Proposal):
     """The transition: q = p(new | x_prev), weight p(y | x). Used by algorithms 1 to 3 of the paper."""
 
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         new = draw(transition_law(model, p, x_prev, u), key) if given is None else given
         return new, log_likelihood(model, p, x_prev, new, y, u)
@@ -81,14 +71,7 @@ class Guided(Proposal):
     )
 
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         try:

@@ -18,7 +18,7 @@ from epf.model._model import StateSpaceModel, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import number
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density, log_determinant, solve, solve_upper
-from epf.smc.proposals._base import Proposal, Proposed, log_likelihood
+from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State, log_likelihood
 from epf.smc.proposals._optimal import linear_observation
 
 
@@ -28,14 +28,7 @@ class Defensive(Proposal):
     share: float = number(0.1, above=0.0, high=0.5)
 
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         if support(transition).is_discrete:

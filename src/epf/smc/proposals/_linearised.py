@@ -16,7 +16,7 @@ from epf.model._parameters import Values
 from epf.model._settings import count, number
 from epf.model._tracing import depends_on
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density, solve, solve_upper
-from epf.smc.proposals._base import Proposal, Proposed, log_likelihood
+from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State, log_likelihood
 from epf.smc.proposals._optimal import condition, linear_observation, require_gaussian
 
 
@@ -30,14 +30,7 @@ class Linearised(Proposal):
     iterations: int = count(2)
 
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         require_gaussian(transition, "Linearised")

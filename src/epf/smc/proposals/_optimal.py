@@ -16,21 +16,14 @@ from epf.model._model import StateSpaceModel, advance, observation_law, transiti
 from epf.model._parameters import Values
 from epf.model._tracing import depends_on, is_affine
 from epf.numerics._linear_algebra import cholesky, solve
-from epf.smc.proposals._base import Proposal, Proposed
+from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State
 
 
 class Optimal(Proposal):
     """p(new | x_prev, y), for models with a Gaussian transition and a linear Gaussian observation."""
 
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         require_gaussian(transition, "Optimal")
