@@ -1,4 +1,4 @@
-"""Draws `docs/architecture.png` and `.svg` from the imports that are really in the code.
+"""Draws `docs/architecture.png` from the imports that are really in the code.
 
     python docs/draw_imports.py
 
@@ -121,12 +121,10 @@ def draw(path: Path) -> bool:
     modules, imports = count_imports()
     upward = {pair for pair in imports if level[pair[0]] >= level[pair[1]]}
     arrows = not_implied(imports) | upward
-    matplotlib.rcParams["svg.hashsalt"] = "epf"  # the same imports give the same file
     figure = plt.figure(figsize=(7.2, 13.6))
     draw_rooms(figure.add_axes((0.0, 0.41, 1.0, 0.585)), rows, modules, arrows)
     draw_counts(figure.add_axes((0.14, 0.03, 0.78, 0.315)), list(ROOMS), imports, arrows)
-    figure.savefig(path, dpi=150, metadata={"Software": None})
-    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(path, dpi=150, metadata={"Software": None})  # the same imports give the same file
     plt.close(figure)
     return not upward
 
