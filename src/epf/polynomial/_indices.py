@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
-from math import comb, lcm, prod
+from math import comb, prod
 
 import jax.numpy as jnp
 import numpy as np
@@ -102,7 +102,7 @@ def total_degree(parameters: int, order: int, limit: int = LIMIT) -> Indices:
     if count > limit:
         fits = _largest(order, lambda m: comb(parameters + m, parameters) <= limit)
         _too_many(f"total degree {order} in {parameters} parameters", count, limit, fits and f"total degree {fits}")
-    return _within([1] * parameters, order)
+    return Indices(tuple(_up_to(parameters, order)))
 
 
 def tensor(orders: Sequence[int], limit: int = LIMIT) -> Indices:
@@ -115,44 +115,13 @@ def tensor(orders: Sequence[int], limit: int = LIMIT) -> Indices:
     return Indices(tuple(product(*(range(order + 1) for order in orders))))
 
 
-def anisotropic(orders: Sequence[int], limit: int = LIMIT) -> Indices:
-    """All k with k_1 / orders[0] + .. + k_p / orders[p-1] <= 1: a total degree that is not the same for all.
-
-    Alone, parameter i goes up to orders[i]; mixed terms share the allowance, so there are far fewer than in `tensor`.
-    """
-    _check(len(orders), orders)
-    count = _count(orders)
-    if count > limit:
-        fits = _largest(max(orders), lambda m: _count([min(m, order) for order in orders]) <= limit)
-        _too_many(f"anisotropic degrees {tuple(orders)}", count, limit, fits and f"degrees of at most {fits}")
-    total = lcm(*orders)
-    return _within([total // order for order in orders], total)
-
-
-def _within(costs: Sequence[int], allowance: int) -> Indices:
-    """All k with costs . k <= allowance."""
-
-    def expand(costs: Sequence[int], left: int) -> Iterator[Exponent]:
-        if not costs:
-            yield ()
-            return
-        for power in range(left // costs[0] + 1):
-            yield from ((power, *rest) for rest in expand(costs[1:], left - power * costs[0]))
-
-    return Indices(tuple(expand(costs, allowance)))
-
-
-def _count(orders: Sequence[int]) -> int:
-    """How many multi-indices `anisotropic` has, without listing them."""
-    total = lcm(*orders)
-    ways = {0: 1}  # by how much of the allowance is used
-    for order in orders:
-        used: dict[int, int] = {}
-        for spent, number in ways.items():
-            for cost in range(spent, total + 1, total // order):
-                used[cost] = used.get(cost, 0) + number
-        ways = used
-    return sum(ways.values())
+def _up_to(parameters: int, order: int) -> Iterator[Exponent]:
+    """All multi-indices of total degree at most `order`."""
+    if parameters == 0:
+        yield ()
+        return
+    for power in range(order + 1):
+        yield from ((power, *rest) for rest in _up_to(parameters - 1, order - power))
 
 
 def _largest(order: int, fits) -> int:

@@ -11,7 +11,6 @@ It errs on one side only. Cancellation is not seen, so the function may be simpl
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product as all_of
 from math import inf, prod
 from typing import Any
@@ -31,42 +30,6 @@ class Structure:
     """The terms of which a function is a sum, each with its degree in every parameter."""
 
     terms: tuple[Term, ...]
-
-    @cached_property
-    def degrees(self) -> tuple[int | None, ...]:
-        """Each parameter's degree: 0 if it does not enter, 1 if the function is affine in it, None if no polynomial."""
-        highest = (max(column) for column in zip(*self.terms, strict=True))
-        return tuple(None if degree == inf else int(degree) for degree in highest)
-
-    @property
-    def absent(self) -> tuple[int, ...]:
-        """The parameters that the function does not depend on."""
-        return tuple(i for i, degree in enumerate(self.degrees) if degree == 0)
-
-    @property
-    def linear(self) -> tuple[int, ...]:
-        """The parameters in which the function is affine while the others are held."""
-        return tuple(i for i, degree in enumerate(self.degrees) if degree == 1)
-
-    @property
-    def polynomial(self) -> tuple[int, ...]:
-        """The parameters in which the function is a polynomial, of degree 1 or more, while the others are held."""
-        return tuple(i for i, degree in enumerate(self.degrees) if degree)
-
-    def is_affine_in(self, parameters: tuple[int, ...]) -> bool:
-        """Whether the function is affine in these parameters together: no term has a product of two of them."""
-        return all(sum(term[i] for i in parameters) <= 1 for term in self.terms)
-
-    @cached_property
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The function is a sum of one function of each group's parameters; those that do not enter are in none."""
-        groups: list[set[int]] = []
-        for term in self.terms:
-            group = {i for i, degree in enumerate(term) if degree > 0}
-            touched = [other for other in groups if other & group]
-            groups = [other for other in groups if not other & group]
-            groups += [group.union(*touched)] if group else []
-        return tuple(sorted(tuple(sorted(group)) for group in groups))
 
     @property
     def together(self) -> int:

@@ -1,4 +1,4 @@
-"""Which statistic a particle carries: exact sums where the model is conjugate, a polynomial elsewhere, or as asked."""
+"""Choose the statistic for a model, and check that the model and the settings allow it before anything is compiled."""
 
 import jax
 import jax.numpy as jnp
@@ -32,30 +32,30 @@ def choose_gibbs(
     sampler: Sampler | None,
     discount: float = 1.0,
 ) -> Gibbs:
-    """The Gibbs density for a model; `u` is a row of its inputs, if it has any."""
+    """The statistic for a model: exact sums if it is conjugate, otherwise a polynomial; `u` is a row of its inputs."""
     p = parameters(model).size
     if p == 0 or statistics == "conjugate" or (statistics == "automatic" and serves(model, u)):
-        return Conjugate.of(model)  # with nothing to learn there is nothing to carry
+        return Conjugate.of(model)  # without unknown parameters the statistic is empty
     return LogPolynomial.of(model, approximation, sampler or default_sampler(p), discount, u)
 
 
 def check_statistics(method: str, statistics: object) -> None:
-    """A sentence for a setting that is none."""
+    """Refuse an unknown setting."""
     if statistics not in STATISTICS:
         raise SettingError(f"{method}(statistics={statistics!r}): choose from {', '.join(map(repr, STATISTICS))}.")
 
 
 def check_conjugate(method: str, statistics: str, model: StateSpaceModel, u: Array | None) -> None:
-    """A sentence for exact statistics of a model that has none."""
+    """Refuse exact statistics for a model that is not conjugate."""
     if statistics == "conjugate" and not serves(model, u):
         raise UnsupportedModelError(
             f"{method}(statistics='conjugate') needs coefficients that enter linearly with normal priors, and variances "
-            "with inverse-gamma ones, and this model is not so: use statistics='polynomial', or epf.EPF."
+            "with inverse-gamma ones, which this model does not have: use statistics='polynomial', or epf.EPF."
         )
 
 
 def try_out(gibbs: LogPolynomial, u: Array | None) -> None:
-    """One clear sentence for a centre outside the support, a box without mass, a function that is not defined on it."""
+    """Refuse a centre outside the support, a box without prior mass, and a log-density that is NaN there."""
     chart, params = gibbs.chart, gibbs.parameters
     if isinstance(gibbs.approximation, Taylor):
         centre = np.asarray(gibbs.centre)
@@ -68,7 +68,7 @@ def try_out(gibbs: LogPolynomial, u: Array | None) -> None:
     z = 0.5 * (low + high) + 0.5 * (high - low) * jnp.asarray(points, float)
     if not bool(jnp.all(jnp.isfinite(low) & jnp.isfinite(high) & (low < high))):
         raise SettingError(
-            f"The box from {low} to {high} is none: give epf.Chebyshev(box=...) finite ends, low < high."
+            f"Invalid box from {low} to {high}: bounds must be finite, with low < high; change epf.Chebyshev(box=...)."
         )
     log_prior = jax.vmap(chart.log_prior)(z)
     prior_low, prior_high = prior_box(chart)
@@ -76,7 +76,7 @@ def try_out(gibbs: LogPolynomial, u: Array | None) -> None:
     if not float(jnp.nanmax(log_prior)) > float(jnp.nanmax(peak)) - _NO_MASS:
         box = ", ".join(f"{label} in [{a:g}, {b:g}]" for label, a, b in zip(
             params.labels, chart.theta(low), chart.theta(high), strict=True))  # fmt: skip
-        raise SettingError(f"The prior has no mass on the box ({box}): choose a box where the parameters can be.")
+        raise SettingError(f"The prior has no mass on the box ({box}): choose a box inside the support of the prior.")
     theta = np.asarray(jax.vmap(chart.theta)(z))
     _check_defined(gibbs, u, theta, "on the box", "give epf.Chebyshev(box=...) inside its domain, or another prior")
 

@@ -1,17 +1,17 @@
-"""Storvik's statistic: the Gaussian system process, as a linear regression that is never run twice.
+"""The conjugate statistic (Storvik 2002): sums of a linear regression.
 
 Given the path, every Gaussian law of the model whose mean is affine in the parameters is one observation of a regression
 
         z = F beta + e,   e ~ N(0, C),  v C,  or  Sigma,
 
-with F = F(x_prev) read off the model by differentiation (equation 4 of the paper, extended to the observation and the
+where F = F(x_prev) is found by differentiating the model (equation 4 of the paper, extended to the observation and the
 initial law). Priors are independent: beta Gaussian, v inverse gamma, Sigma inverse Wishart. The statistic is the sums
 F'C^-1F, F'C^-1z (S2 and S1 in the proof of theorem 1) and, under an unknown variance, z'C^-1z and the count. The m_t and
-C_t of equation 5 are (C_0^-1 + sum F'C^-1F)^-1 and its product with the other sum; kept as sums, in compensated
-arithmetic, they stay right in float32 for any number of steps, where the recursion for C_t loses digits at each.
+C_t of equation 5 are (C_0^-1 + sum F'C^-1F)^-1 and its product with the other sum. Sums in compensated arithmetic stay
+accurate in float32 for any number of steps, whereas the recursion for C_t loses digits at each step.
 
-With all variances known the draw is exact and independent. With an unknown variance the pair is semi-conjugate: one
-sweep draws beta given the variances, then each variance given beta, which leaves p(theta | path) invariant.
+If all variances are known the draw is exact and independent. With an unknown variance the model is semi-conjugate: one
+Gibbs sweep draws beta given the variances, then each variance given beta, which leaves p(theta | path) invariant.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from epf.statistics._regression import ALTERNATIVE, Sums, noise_of
 
 
 class Conjugate(Gibbs):
-    """Which parameters are coefficients and which are variances, told from their priors."""
+    """Sums of regressions; the priors tell which parameters are coefficients and which are variances."""
 
     model: StateSpaceModel
     parameters: Parameters
@@ -88,7 +88,7 @@ class Conjugate(Gibbs):
         law_of: Callable[[Values], Distribution],
         value: Array,
     ) -> dict[str, Sums]:
-        """Add one value of one law to the sums that its noise belongs to."""
+        """Add one value of one law to the sums of its noise."""
         params, beta_0 = self.parameters, self._prior()[0]
         unit = {name: jnp.ones(()) for name in self.variances}
         unit |= {name: jnp.eye(params.priors[name].event_shape[0]) for name in self.matrices}
@@ -162,7 +162,7 @@ class Conjugate(Gibbs):
         return ConjugateMarginals(mean, variance, shape, rate, log_scale, theta, self._is_coefficient())
 
     def _prior(self) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
-        """Mean and covariance of the coefficients before the data."""
+        """Prior mean and covariance of the coefficients."""
         moments = [gaussian_moments(self.parameters.priors[name]) for name in self.coefficients]
         mean = jnp.concatenate([jnp.zeros(0), *(m for m, _ in moments)])
         return mean, jax.scipy.linalg.block_diag(jnp.zeros((0, 0)), *(C for _, C in moments))
@@ -222,7 +222,7 @@ class Conjugate(Gibbs):
 
 
 def serves(model: StateSpaceModel, u: Array | None) -> bool:
-    """Whether the statistic is exact for this model: told from its priors and the traces of its laws."""
+    """Whether the statistic is exact for this model, according to its priors and the traces of its laws."""
     params = parameters(model)
 
     def trace(theta: Float[Array, " p"]) -> None:
@@ -241,7 +241,7 @@ def serves(model: StateSpaceModel, u: Array | None) -> bool:
 
 
 class ConjugateMarginals(Marginals):
-    """Normal coefficients, inverse-gamma variances; the elements of a matrix are described by their moments."""
+    """Normal coefficients and inverse-gamma variances; for the elements of a matrix, moments only."""
 
     mean: Float[Array, " p"]
     variance: Float[Array, " p"]
@@ -252,8 +252,8 @@ class ConjugateMarginals(Marginals):
     is_coefficient: Bool[Array, " p"]
 
     def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
-        """Exact for coefficients. For variances, whether the draw lies below: the incomplete gamma function costs more
-        than all the rest of the filter."""
+        """Exact for coefficients. For variances, whether the draw lies below, because the incomplete gamma function
+        would cost more than the rest of the filter."""
         smooth = jax.scipy.stats.norm.cdf(points, self.mean, jnp.sqrt(self.variance))
         return jnp.where(self.is_coefficient, smooth, jnp.asarray(self.theta <= points, points.dtype))
 
@@ -266,7 +266,7 @@ class ConjugateMarginals(Marginals):
 
 
 def _no_shape(like: Array) -> tuple[Array, Array]:
-    """Stands for "not an inverse gamma"; the rate only has to have a logarithm."""
+    """Placeholder for elements that are not inverse gamma; the rate must only be positive."""
     return jnp.zeros_like(like), jnp.ones_like(like)
 
 

@@ -9,7 +9,7 @@ Every particle stores a box, [p, particles] in all. `boxes` gives them as [p, B]
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from epf.model._laws import log_prob_observed
-from epf.model._model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
+from epf.model._model import StateSpaceModel, initial_law, observation_law, transition_law
 from epf.model._parameters import Parameters
 from epf.model._tracing import depends_on
 from epf.numerics._chunks import in_chunks
@@ -30,7 +30,7 @@ from epf.posterior._chart import Chart
 from epf.posterior.samplers._base import Sampler
 from epf.statistics import _approximation as settings
 from epf.statistics._base import Gibbs
-from epf.statistics._expansion import Expansion, Laws, plan_expansions
+from epf.statistics._expansion import Expansion, Laws
 
 
 class PathPolynomial(eqx.Module):
@@ -58,37 +58,6 @@ class PolynomialLogDensity(Gibbs):
     plans: tuple[tuple[str, Expansion | None], ...] = eqx.field(static=True)
     indices: Indices = eqx.field(static=True)
     follow_mode: str = eqx.field(static=True)
-
-    @classmethod
-    def of(
-        cls,
-        model: StateSpaceModel,
-        approximation: settings.Approximation,
-        sampler: Sampler,
-        discount: float,
-        u: Array | None,
-    ) -> Self:
-        """Decide once what to expand, in which powers and where; `u` is a row of the model's inputs, if it has any."""
-        taylor = isinstance(approximation, settings.Taylor)
-        chart = Chart(parameters(model), plain=taylor)
-        expansions = plan_expansions(model, chart, approximation, u)
-        found = [expansion for expansion in expansions.values() if expansion is not None]
-        powers = {k for expansion in found for k in expansion.result.exponents} | {(0,) * chart.parameters.size}
-        low, high = settings.first_box(chart, approximation)
-        return cls(
-            model,
-            chart.parameters,
-            chart,
-            low,
-            high,
-            settings.first_centre(chart, approximation) if taylor else None,
-            sampler,
-            discount,
-            approximation,
-            tuple(expansions.items()),
-            Indices(tuple(powers)),
-            _follow_mode(approximation, {expansion.form for expansion in found}, discount, chart.parameters.size),
-        )
 
     @property
     def expansions(self) -> dict[str, Expansion | None]:
@@ -302,16 +271,3 @@ class PolynomialLogDensity(Gibbs):
             return jnp.zeros((self.indices.size, *value.shape[-1:]) if many else self.indices.size)
         laws = Laws(lambda z, state: law_of(self.parameters.named(self.chart.theta(z)), state), state, value, many)
         return expansion.result.embed(expansion.log_density(laws, self._basis_with(statistic)), self.indices)
-
-
-def _follow_mode(approximation: settings.Approximation, forms: set[str], discount: float, p: int) -> str:
-    """Whether particles share a box. A squared drift is bounded above on any box; other log-densities may be sharp."""
-    if isinstance(approximation, settings.Taylor):
-        return "shared"
-    assert isinstance(approximation, settings.Chebyshev)
-    if discount < 1.0:
-        return "no"
-    asked = approximation.follow
-    if asked == "automatic":
-        asked = "each" if "density" in forms else "shared"
-    return "shared" if asked == "each" and p > 2 else asked  # for three and more the box is found from all draws

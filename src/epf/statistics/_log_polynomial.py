@@ -8,12 +8,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from epf.model._model import StateSpaceModel, parameters
 from epf.numerics._chunks import in_chunks
 from epf.numerics._keys import packed, particle_keys, unpacked
+from epf.polynomial._indices import Indices
 from epf.posterior._chart import Chart
 from epf.posterior._quadrature import cumulative, grid, hermite, weights
+from epf.posterior.samplers._base import Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF, inverse_side_by_side, resolved
+from epf.statistics import _approximation as settings
 from epf.statistics._base import Gibbs, Marginals
+from epf.statistics._expansion import plan_expansions
 from epf.statistics._log_density import PathPolynomial as PathPolynomial
 from epf.statistics._log_density import PolynomialLogDensity
 
@@ -87,6 +92,37 @@ class PolynomialMarginals(Marginals):
 
 class LogPolynomial(PolynomialLogDensity):
     """p(theta | path) as prior x exp(polynomial), drawn from and integrated on grids."""
+
+    @classmethod
+    def of(
+        cls,
+        model: StateSpaceModel,
+        approximation: settings.Approximation,
+        sampler: Sampler,
+        discount: float,
+        u: Array | None,
+    ) -> "LogPolynomial":
+        """Decide once what to expand, in which powers and where; `u` is a row of the model's inputs, if it has any."""
+        taylor = isinstance(approximation, settings.Taylor)
+        chart = Chart(parameters(model), plain=taylor)
+        expansions = plan_expansions(model, chart, approximation, u)
+        found = [expansion for expansion in expansions.values() if expansion is not None]
+        powers = {k for expansion in found for k in expansion.result.exponents} | {(0,) * chart.parameters.size}
+        low, high = settings.first_box(chart, approximation)
+        return cls(
+            model,
+            chart.parameters,
+            chart,
+            low,
+            high,
+            settings.first_centre(chart, approximation) if taylor else None,
+            sampler,
+            discount,
+            approximation,
+            tuple(expansions.items()),
+            Indices(tuple(powers)),
+            _follow_mode(approximation, {expansion.form for expansion in found}, discount, chart.parameters.size),
+        )
 
     def draw(self, key: PRNGKeyArray, statistic: PathPolynomial, theta: Float[Array, " p"]) -> Float[Array, " p"]:
         origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
@@ -201,3 +237,16 @@ def _relative(values: Float[Array, "..."], axes: tuple[int, ...]) -> Float[Array
     values = jnp.where(jnp.isnan(values), -jnp.inf, values)
     top = jnp.max(values, axis=axes, keepdims=True)
     return jnp.exp(values - jnp.where(jnp.isfinite(top), top, 0.0))
+
+
+def _follow_mode(approximation: settings.Approximation, forms: set[str], discount: float, p: int) -> str:
+    """Whether particles share a box. A squared drift is bounded above on any box; other log-densities may be sharp."""
+    if isinstance(approximation, settings.Taylor):
+        return "shared"
+    assert isinstance(approximation, settings.Chebyshev)
+    if discount < 1.0:
+        return "no"
+    asked = approximation.follow
+    if asked == "automatic":
+        asked = "each" if "density" in forms else "shared"
+    return "shared" if asked == "each" and p > 2 else asked  # for three and more the box is found from all draws

@@ -18,7 +18,7 @@ def _as_tuple(samplers: Any) -> Any:
 
 
 class Composite(Sampler):
-    """Applies its samplers in turn."""
+    """Applies several samplers in turn: each leaves the density invariant, so their composition does."""
 
     samplers: tuple[Sampler, ...] = eqx.field(converter=_as_tuple)
 
@@ -43,10 +43,10 @@ class Composite(Sampler):
 
 
 def default_sampler(p: int) -> Sampler:
-    """Independent draws for one or two parameters; beyond, a proposal that forgets and a sampler that never sticks.
+    """Inverse CDF for one or two parameters; for more, an independence proposal followed by a slice sampler.
 
-    One parameter gets a finer grid than a draw alone would need: a box shared by all particles is wider than one
-    particle's density, and a second, closer look for some costs all of them more than the points do.
+    One parameter gets a finer grid than a single draw needs: a box shared by all particles is wider than the density of
+    one particle, and a second grid for some of them would cost more than the additional points.
     """
     if p <= 2:
         return InverseCDF(49) if p == 1 else InverseCDF()

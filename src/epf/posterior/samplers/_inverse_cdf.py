@@ -35,7 +35,7 @@ _ZOOMS = 3
 
 
 class InverseCDF(Sampler):
-    """An independent draw of one or two parameters from a grid of `points` in each direction."""
+    """Independent draws of one or two parameters, from a grid with `points` points per parameter."""
 
     points: int = eqx.field(default=33, converter=plain)
 

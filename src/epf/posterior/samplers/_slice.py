@@ -27,7 +27,7 @@ _SHRINKAGES = 32  # a slice of 1e-4 of the chord is found within 32 in all but a
 
 
 class Slice(Sampler):
-    """Any number of parameters; in a sweep, each by itself, then as many lines in random directions."""
+    """Slice sampling of any number of parameters: a sweep updates each by itself, then along as many random directions."""
 
     sweeps: int = eqx.field(default=1, converter=plain)
 
@@ -66,7 +66,7 @@ def _along(
     value: Float[Array, ""],
     direction: Float[Array, " p"],
 ) -> tuple[Float[Array, " p"], Float[Array, ""]]:
-    """A draw from the slice on the line through u, and the log-density there. A start without density takes any with."""
+    """A draw from the slice on the line through u, and the log-density there; any point with density if u has none."""
     key, level_key = jax.random.split(key)
     level = value - jax.random.exponential(level_key, dtype=u.dtype)
 
