@@ -70,3 +70,12 @@ def float64():
     """Double precision for one test, the configuration restored after it."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def quick_compilation():
+    """Without most compiler optimisations, which cost more than they save in small runs."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -1,7 +1,8 @@
-"""A stream that is killed again and again: `python killed_stream.py FOLDER KILLS SEED` prints what came of it as JSON.
+"""A stream that is killed again and again: `python killed_stream.py METHOD FOLDER KILLS SEED` prints its end as JSON.
 
-Each life is a fork of this process, in which the filter is compiled already: twenty cold starts would take minutes. JAX
-warns that a fork may hang; one that does is killed like the others, and the next one goes on.
+Each life is a fork of this process, in which the filter is compiled already: cold starts would take minutes. It is killed
+after a few checkpoints, at a random moment. JAX warns that a fork may hang; one that does is killed like the others, and the
+next one goes on.
 """
 
 import json
@@ -21,14 +22,19 @@ from epf.cli import stream as command
 from epf.cli.rows import Columns
 
 jax.config.update("jax_cpu_enable_async_dispatch", False)  # a fork has no threads to wait for; before JAX starts
-ROWS = 400
-MODEL, METHOD, SEED = epf.zoo.Sin(), epf.SIR(20), 1
+MODEL, SEED = epf.zoo.Sin(), 1
+METHODS = {
+    "SIR": epf.SIR(20),
+    "EPF": epf.EPF(20, approximation=epf.Chebyshev(order=3), sampler=epf.samplers.InverseCDF(17)),
+    "MarginalEPF": epf.MarginalEPF(20, nodes=5),
+}
+MOST_CHECKPOINTS, HANGS_AFTER = 8, 20.0
 
 
-def live(data: Path, checkpoint: Path) -> None:
+def live(method: epf.EPF, data: Path, checkpoint: Path) -> None:
     """One life: `epf stream sin DATA --checkpoint FILE --resume`, a checkpoint at every row."""
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  the process ends with it
-    stream = command.open_stream(MODEL, METHOD, METHOD, SEED, checkpoint, resume=True)
+    stream = command.open_stream(MODEL, method, method, SEED, checkpoint, resume=True)
     code = command.run(
         stream,
         str(data),
@@ -45,13 +51,14 @@ def live(data: Path, checkpoint: Path) -> None:
     os._exit(code)
 
 
-def main(folder: Path, kills: int, seed: int) -> None:
+def main(name: str, folder: Path, kills: int, seed: int) -> None:
     warnings.simplefilter("ignore", RuntimeWarning)
-    data, checkpoint, random_ = folder / "y.csv", folder / "run.epf", random.Random(seed)
-    rows = ROWS * max(1, kills // 20)
+    warnings.simplefilter("ignore", epf.errors.EPFWarning)  # so few particles have large errors
+    method, data, checkpoint, random_ = METHODS[name], folder / "y.csv", folder / "run.epf", random.Random(seed)
+    rows = (MOST_CHECKPOINTS + 4) * kills + 5
     _, y = epf.simulate(MODEL, {"theta": 0.7}, steps=rows, seed=3)
     data.write_text("y\n" + "".join(f"{value:.9g}\n" for value in y))
-    whole = epf.Stream(MODEL, METHOD, seed=SEED)
+    whole = epf.Stream(MODEL, method, seed=SEED)
     for value in y:
         whole.update(value)
     whole.save(folder / "warm.epf")
@@ -60,11 +67,8 @@ def main(folder: Path, kills: int, seed: int) -> None:
     for _ in range(kills + 5):
         child = os.fork()
         if child == 0:
-            live(data, checkpoint)
-        # On a quick machine lives are cut shorter, so that the rows outlast the kills.
-        pace = min(1.0, (1.0 - times[-1] / rows) / (1.0 - died / kills)) if times and died < kills else 1.0
-        patience = pace * random_.uniform(0.0, 0.35) if died < kills else 60.0
-        ended, status = wait(child, patience)
+            live(method, data, checkpoint)
+        ended, status = wait(child, checkpoint, random_.randint(1, MOST_CHECKPOINTS) if died < kills else rows, random_)
         died += not ended
         times.append(epf.Stream.load(checkpoint, MODEL).num_observations if checkpoint.exists() else 0)
         if ended:
@@ -84,17 +88,30 @@ def main(folder: Path, kills: int, seed: int) -> None:
     print(json.dumps(found))
 
 
-def wait(child: int, patience: float) -> tuple[bool, int]:
-    """Whether a child came to its own end in this time; it is killed if not."""
-    until = time.monotonic() + patience
-    while time.monotonic() < until:
+def wait(child: int, checkpoint: Path, checkpoints: int, random_: random.Random) -> tuple[bool, int]:
+    """Whether a child came to its own end; it is killed shortly after it wrote so many checkpoints, or if it hangs."""
+    seen, before, since = 0, written(checkpoint), time.monotonic()
+    while seen < checkpoints and time.monotonic() < since + HANGS_AFTER:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return True, status
-        time.sleep(0.001)
+        now = written(checkpoint)
+        if now != before:
+            seen, before, since = seen + 1, now, time.monotonic()
+        time.sleep(0.0005)
+    time.sleep(random_.uniform(0.0, 0.01))
     os.kill(child, signal.SIGKILL)
     return False, os.waitpid(child, 0)[1]
 
 
+def written(checkpoint: Path) -> tuple[int, int] | None:
+    """Which file is there."""
+    try:
+        status = checkpoint.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

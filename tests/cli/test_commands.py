@@ -90,11 +90,11 @@ def test_bad_rows_stop_or_are_left_out(data, tmp_path):
     bad = tmp_path / "bad.csv"
     bad.write_text("\n".join([*lines[:5], "5,oops", *lines[5:]]) + "\n")
     said = run("fit", "sin", bad, *SIR, code=3).stderr
-    assert "bad.csv, line 6: column 'y' holds 'oops', which is no number" in said.replace("\n", "")
+    assert "bad.csv, line 6: column 'y' holds 'oops', which is not a number" in said.replace("\n", "")
     skipped = json.loads(run("fit", "sin", bad, *SIR, "--json", "--on-error", "skip").stdout)
     assert skipped["observations"] == 30
     (tmp_path / "empty.csv").write_text("")
-    assert "no row that can be used" in run("fit", "sin", tmp_path / "empty.csv", code=3).stderr
+    assert "no usable rows" in run("fit", "sin", tmp_path / "empty.csv", code=3).stderr
 
 
 def test_a_stream_prints_a_line_for_each_row_and_goes_on_from_its_checkpoint(data, tmp_path):
@@ -115,8 +115,8 @@ def test_a_stream_prints_a_line_for_each_row_and_goes_on_from_its_checkpoint(dat
     assert "other settings" in run("stream", "sin", data, "--method", "sir", "--particles", 9, "--checkpoint", keep,
                                    "--resume", code=5).stderr  # fmt: skip
     resumed = run("stream", "sin", bad, "--checkpoint", keep, "--resume", "--on-error", "skip")
-    assert "Resumed at t = 10; the first 10 rows are passed over." in resumed.stderr
-    assert "31 rows seen, 30 taken in" in resumed.stderr
+    assert "Resumed at t = 10; the first 10 rows are skipped." in resumed.stderr
+    assert "31 rows seen, 30 used" in resumed.stderr
     strip = [{k: v for k, v in json.loads(line).items() if k != "row"} for line in resumed.stdout.splitlines()]
     assert strip == [{k: v for k, v in json.loads(line).items() if k != "row"} for line in whole[10:]]
     assert json.loads(resumed.stdout.splitlines()[0])["row"] == 12
@@ -137,7 +137,7 @@ def test_an_interrupt_waits_for_the_row_under_way_and_is_kept(data, tmp_path, mo
     monkeypatch.setattr(command, "read_rows", interrupted)
     before, keep = signal.getsignal(signal.SIGINT), tmp_path / "run.epf"
     result = run("stream", "sin", data, *SIR, "--checkpoint", keep, code=130)
-    assert "Interrupted at t = 7, kept in" in result.stderr
+    assert "Interrupted at t = 7, saved in" in result.stderr
     assert result.stderr.strip().endswith("--resume")
     assert len(result.stdout.splitlines()) == 7
     assert epf.Stream.load(keep, epf.zoo.Sin()).position == 7
@@ -159,7 +159,7 @@ def test_an_interrupted_process_keeps_what_it_learned_and_says_how_to_go_on(data
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    assert "Interrupted at t = 7, kept in" in said
+    assert "Interrupted at t = 7, saved in" in said
     assert said.strip().endswith("--resume")
     assert epf.Stream.load(keep, epf.zoo.Sin()).position == 7
 
@@ -178,10 +178,10 @@ def test_models_by_name_and_from_files(tmp_path):
     assert split(["sin", "--sigma=2", "y.csv", "--theta", "-1"], 2, "")[1] == {"sigma": "2", "theta": "-1"}
     for name, options, words in [
         ("nothing", {}, "There is no model"),
-        ("sin", {"particels": "3"}, "no option of this command and no field of sin"),
+        ("sin", {"particels": "3"}, "neither an option of this command nor a field of sin"),
         ("sin", {"theta": "__import__('os')"}, "give a number"),
         ("sin", {"theta": "normal(1)"}, "give a number"),
-        (f"{file}:Hall", {}, "those in it are Room"),
+        (f"{file}:Hall", {}, "it has Room"),
         (f"{tmp_path}/none.py:A", {}, "There is no file"),
         (f"{file}", {}, "write path/to/file.py:ClassName"),
     ]:

@@ -47,17 +47,17 @@ def test_json_lines(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (b"two,1", "'two', which is no number"),
+        (b"two,1", "'two', which is not a number"),
         (b"1", "1 columns, where 2"),
         (b"1,2,3", "3 columns"),
         (b"1e999,1", "too large"),
         (b"inf,1", "too large"),
         (b"1e39,1", "too large"),
-        (b"1_000,1", "no number"),
+        (b"1_000,1", "not a number"),
         (b"\xff\xfe,1", "UTF-8"),
         (b'"1,2', "malformed"),
-        (b"1,", "missing, and inputs cannot be"),
-        (b"\x00,1", "no number"),
+        (b"1,", "missing, which inputs cannot be"),
+        (b"\x00,1", "not a number"),
     ],
 )
 def test_a_bad_row_is_named_with_its_line_and_the_rest_is_read(bad, why, tmp_path):

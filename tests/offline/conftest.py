@@ -1,11 +1,10 @@
-"""What the tests of this folder share: the committed references with their data, and quick compilation."""
+"""What the tests of this folder share: the committed references with their data."""
 
 import importlib.util
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import pytest
 from experiments.paper.references import FOLDER
@@ -32,12 +31,3 @@ def references():
     return References(
         make, files, {key: make.observations(case, key[1], case.times[-1]) for key, case in cases.items()}
     )
-
-
-@pytest.fixture
-def quick_compilation():
-    """Without most of the compiler's optimisations, which take longer than small runs take without them."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)

@@ -260,13 +260,13 @@ def test_a_file_that_holds_no_chains_is_refused_in_a_sentence(chains, tmp_path):
     chains.save(tmp_path / "out")
     path = tmp_path / "out" / "result.epf"
     content = path.read_bytes()
-    with pytest.raises(CheckpointError, match=r"holds Markov chains, and a stream was asked for: use epf\.load\."):
+    with pytest.raises(CheckpointError, match=r"holds Markov chains, not a stream: use epf\.load\."):
         epf.Stream.load(path, AR())
     epf.Stream(AR(), epf.SIR(10)).save(tmp_path / "stream.epf")
-    refused(r"holds a stream, and a result was asked for: use epf\.Stream\.load\.", tmp_path / "stream.epf")
+    refused(r"holds a stream, not a result: use epf\.Stream\.load\.", tmp_path / "stream.epf")
     refused("first bytes", tmp_path / "out" / "draws.npz")
     refused("There is no file", tmp_path / "nowhere")
-    refused("of the model AR, not Stable", path, Stable())
+    refused("with the model AR, not Stable", path, Stable())
     refused("PMMH, not ParticleGibbs", path, AR(), METHODS[1])
     refused("PMMH with other settings", path, AR(), dataclasses.replace(METHODS[0], draws=13))
 

@@ -103,7 +103,7 @@ def test_a_forecast_of_a_known_model_is_the_kalman_prediction():
         assert (high - low)[k, 0] == pytest.approx(2 * 1.645 * np.sqrt(variance), rel=0.04)
     dataset = ahead.to_xarray()
     assert dataset["observation_quantile"].shape == (3, 4, 1)
-    assert "together" in repr(ahead)
+    assert "jointly" in repr(ahead)
     with pytest.raises(SettingError, match="whole number"):
         result.forecast(0)
     with pytest.raises(SettingError, match="between 0 and 1"):

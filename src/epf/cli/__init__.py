@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """The entry point of the `epf` command."""
     try:
-        import typer  # noqa: F401  only to see whether it is there
+        import typer  # noqa: F401  whether it is installed
     except ImportError:
         sys.exit('The epf command needs typer and rich: pip install "epfilter[cli]".')
     from epf.cli.app import app

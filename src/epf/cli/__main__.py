@@ -1,4 +1,4 @@
-"""`python -m epf.cli` is the command `epf`."""
+"""`python -m epf.cli` runs the `epf` command."""
 
 from epf.cli import main
 

@@ -1,4 +1,4 @@
-"""The commands, and what they have in common."""
+"""The commands and their common options."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ app = typer.Typer(
     epilog=CODES,
 )
 
-# Options that no command knows are fields of the model, so they are left for it.
+# Unknown options are fields of the model.
 _FIELDS = {"ignore_unknown_options": True}
 _MODEL = (
     "MODEL is sin, cauchy-ar, star, local-level, stochastic-volatility, linear-gaussian or path/to/file.py:ClassName"
@@ -25,21 +25,22 @@ _MODEL = (
 _MODEL_DATA = typer.Argument(
     metavar="MODEL DATA [--FIELD VALUE]...",
     help=f"{_MODEL}; DATA is a CSV, TSV, JSON lines or Parquet file, or - for standard input. A field of the model is a "
-    "number, numbers with commas, or a prior such as 'normal(0,1)'.",
+    "number, a comma-separated list of numbers, or a prior such as 'normal(0,1)'.",
 )
 Arguments = Annotated[list[str], _MODEL_DATA]
 Columns_ = Annotated[
-    str, typer.Option("--columns", help="Columns of the observations, with commas; else y, y1 .. or all.")
+    str,
+    typer.Option("--columns", help="Columns of the observations, separated by commas; by default y, y1 ... or all."),
 ]
-Time = Annotated[str | None, typer.Option(help="Column of the time, which is not an observation.")]
-Inputs = Annotated[str, typer.Option(help="Columns of the inputs u, with commas.")]
-Format = Annotated[str | None, typer.Option(help="csv, tsv, jsonl or parquet, where the name does not tell.")]
-OnError = Annotated[str, typer.Option(help="What a malformed row does: stop, or skip it.")]
+Time = Annotated[str | None, typer.Option(help="Column with the time, which is not an observation.")]
+Inputs = Annotated[str, typer.Option(help="Columns of the inputs u, separated by commas.")]
+Format = Annotated[str | None, typer.Option(help="csv, tsv, jsonl or parquet, if the file name does not say.")]
+OnError = Annotated[str, typer.Option(help="What to do with a malformed row: stop or skip.")]
 _METHODS = ", ".join(METHODS)
 Method = Annotated[str | None, typer.Option(help=f"One of {_METHODS}. [default: epf]")]
-Particles = Annotated[int | None, typer.Option(min=1, help="Particles of the method.")]
+Particles = Annotated[int | None, typer.Option(min=1, help="Number of particles.")]
 Order = Annotated[int | None, typer.Option(min=1, help="Order of the polynomials (epf, marginal).")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors and results asked for.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors and requested results.")]
 
 
 @app.callback()
@@ -50,11 +51,11 @@ def epf() -> None:
 @app.command(epilog="Example: `epf demo --steps 500 --out demo.png`")
 def demo(
     steps: Annotated[int, typer.Option(min=2, help="Length of the simulated series.")] = 1000,
-    particles: Annotated[int, typer.Option(min=1, help="Particles of each filter.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the data and of the filters.")] = 1,
-    out: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("demo.png"),
+    particles: Annotated[int, typer.Option(min=1, help="Number of particles per filter.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the data and the filters.")] = 1,
+    out: Annotated[Path, typer.Option(help="File for the figure.")] = Path("demo.png"),
 ) -> None:
-    """Watch parameters being learned: the paper's SIN model, then a linear one, a table and a picture."""
+    """Watch parameters being learned: the paper's SIN model, then a linear one, a table and a figure."""
     from epf.cli.demo import run
 
     run(steps, particles, seed, out)
@@ -78,9 +79,9 @@ def fit(
     order: Order = None,
     seed: Annotated[int, typer.Option(help="Seed of the method.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the result, which epf.load reads.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Picture of the parameters over time, .png or .pdf.")] = None,
-    report: Annotated[Path | None, typer.Option(help="HTML page with everything, which opens offline.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Figure of the parameters over time, .png or .pdf.")] = None,
+    report: Annotated[Path | None, typer.Option(help="HTML report that opens offline.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Learn a model's parameters from a file of observations."""
@@ -90,7 +91,7 @@ def fit(
     from epf.cli.outcome import outcome
     from epf.cli.rows import Columns
 
-    with outcome(quiet or as_json) as said:
+    with outcome(quiet or as_json) as warned:
         (name, source), options = split(arguments, 2, "a model and a file")
         model = _known(*find_model(name, options))
         picked = Columns(_names(columns), time, _names(inputs))
@@ -107,7 +108,7 @@ def fit(
             out=out,
             plot=plot,
             report=report,
-            said=said,
+            warned=warned,
         )
 
 
@@ -119,28 +120,32 @@ def fit(
 def compare(
     arguments: Arguments,
     methods: Annotated[
-        str, typer.Option(help=f"Names with commas, of {_METHODS}; sir:5000 gives one its number of particles.")
+        str, typer.Option(help=f"Comma-separated list from {_METHODS}; sir:5000 sets the number of particles.")
     ] = "epf,marginal,sir,liu-west",
     columns: Columns_ = "",
     time: Time = None,
     inputs: Inputs = "",
     format: Format = None,
     on_error: OnError = "stop",
-    particles: Annotated[int | None, typer.Option(min=1, help="Particles of every method that has any.")] = None,
-    exact: Annotated[str, typer.Option(help="auto: an exact answer where there is one to be had; or none.")] = "auto",
+    particles: Annotated[
+        int | None, typer.Option(min=1, help="Number of particles of every method that has particles.")
+    ] = None,
+    exact: Annotated[
+        str, typer.Option(help="auto: compare with an exact posterior if there is one; or none.")
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="Seed of the methods.")] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Picture of all trajectories, .png or .pdf.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Figure of all trajectories, .png or .pdf.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run several methods on the same file and set their answers side by side."""
+    """Run several methods on the same file and compare their results."""
     from epf.cli import compare as command
     from epf.cli.methods import make_methods
     from epf.cli.models import find_model, split
     from epf.cli.outcome import outcome
     from epf.cli.rows import Columns
 
-    with outcome(quiet or as_json) as said:
+    with outcome(quiet or as_json) as warned:
         (name, source), options = split(arguments, 2, "a model and a file")
         model = _known(*find_model(name, options))
         command.run(
@@ -155,7 +160,7 @@ def compare(
             quiet=quiet,
             as_json=as_json,
             plot=plot,
-            said=said,
+            warned=warned,
         )
 
 
@@ -167,8 +172,10 @@ def simulate(
     arguments: Annotated[list[str], typer.Argument(metavar="MODEL [--FIELD VALUE]...", help=f"{_MODEL}.")],
     steps: Annotated[int, typer.Option(min=1, help="Length of the series.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the series.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="A .csv, .tsv or .jsonl file; else CSV on standard output.")] = None,
-    states: Annotated[bool, typer.Option("--states", help="Write the states too, as x, x1, x2 ..")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv, .tsv or .jsonl file; by default CSV on standard output.")
+    ] = None,
+    states: Annotated[bool, typer.Option("--states", help="Also write the states, as x or x1, x2 ...")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Draw a series of observations from a model."""
@@ -198,19 +205,19 @@ def stream(
     particles: Particles = None,
     order: Order = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the method. [default: 0]")] = None,
-    every: Annotated[int, typer.Option(min=1, help="Print a line every so many observations.")] = 1,
-    checkpoint: Annotated[Path | None, typer.Option(help="File that keeps the stream as it goes.")] = None,
-    checkpoint_every: Annotated[int, typer.Option(min=1, help="Rows between two checkpoints.")] = 100,
-    keep: Annotated[int, typer.Option(min=0, help="Earlier checkpoints to keep as FILE.1, FILE.2 ..")] = 1,
+    every: Annotated[int, typer.Option(min=1, help="Number of observations per printed line.")] = 1,
+    checkpoint: Annotated[Path | None, typer.Option(help="File that stores the stream, updated as it runs.")] = None,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Number of rows between checkpoints.")] = 100,
+    keep: Annotated[int, typer.Option(min=0, help="Number of earlier checkpoints to keep as FILE.1, FILE.2 ...")] = 1,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint, or start if there is none.")
+        bool, typer.Option("--resume", help="Continue from the checkpoint, or start if there is none.")
     ] = False,
     new_rows: Annotated[
-        bool, typer.Option("--new-rows", help="With --resume: the input begins after what was seen; pass over nothing.")
+        bool, typer.Option("--new-rows", help="With --resume: the input has only new rows; skip none.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Learn row by row: one JSON line with the posterior out for each observation, at once."""
+    """Learn row by row: prints one JSON line with the posterior after each observation."""
     from epf.cli import stream as command
     from epf.cli.methods import make_method
     from epf.cli.models import find_model, split
@@ -244,7 +251,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _known(model: Any, given: dict[str, Any]) -> Any:
-    """A parameter that was given a number is known."""
+    """Fix the parameters that were given a value."""
     from epf.model._model import fix
 
     return fix(model, given) if given else model

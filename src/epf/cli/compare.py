@@ -1,4 +1,4 @@
-"""`epf compare`: several methods on one file; a table, JSON or a picture out."""
+"""`epf compare`: runs several methods on one file and prints a table or JSON, or draws a figure."""
 
 import json
 from pathlib import Path
@@ -24,34 +24,34 @@ def run(
     quiet: bool,
     as_json: bool,
     plot: Path | None,
-    said: list[str],
+    warned: list[str],
 ) -> None:
-    """Read, run all, and tell."""
+    """Read the file, run all methods, print the comparison."""
     if exact not in ("auto", "none"):
         raise SettingError(f"--exact {exact}: choose auto or none.")
     y, us = load_series(source, columns, format, check_on_error(on_error), quiet)
-    silent = False if quiet or as_json else None
+    progress = False if quiet or as_json else None
     wanted = None if exact == "none" else exact
-    found = compare(model, y, methods, exact=wanted, seed=seed, inputs=us, progress=silent)
+    found = compare(model, y, methods, exact=wanted, seed=seed, inputs=us, progress=progress)
     if plot is not None and found.results:
         save_figure(found.plot()[0].figure, plot)
     if as_json:
-        print(json.dumps(as_dictionary(found, said), allow_nan=False))
+        print(json.dumps(as_dictionary(found, warned), allow_nan=False))
     elif not quiet:
         _print(found, plot)
 
 
-def as_dictionary(found: Comparison, said: list[str]) -> dict[str, Any]:
-    """The comparison for programs; what is not finite is null."""
+def as_dictionary(found: Comparison, warned: list[str]) -> dict[str, Any]:
+    """The comparison for JSON; numbers that are not finite become null."""
     methods: dict[str, Any] = {}
     for (name, label), row in found.table.iterrows() if found.results else ():
         cells = {key: value if isinstance(value, str) else finite(value) for key, value in row.items()}
-        told = {key: cells.pop(key) for key in ("seconds", "growth", "log_evidence")}
+        common = {key: cells.pop(key) for key in ("seconds", "growth", "log_evidence")}
         settings = (
             found.results[name].settings if name in found.results else {"method": found.exact and found.exact.method}
         )
-        methods.setdefault(name, {"parameters": {}, **told, "settings": settings})["parameters"][label] = cells
-    return {"observations": found.num_observations, "methods": methods, "refused": found.refused, "warnings": said}
+        methods.setdefault(name, {"parameters": {}, **common, "settings": settings})["parameters"][label] = cells
+    return {"observations": found.num_observations, "methods": methods, "refused": found.refused, "warnings": warned}
 
 
 def _print(found: Comparison, plot: Path | None) -> None:
@@ -71,18 +71,18 @@ def _print(found: Comparison, plot: Path | None) -> None:
         if before not in (None, name):
             table.add_section()
         same, before = before == name, name
-        told = ["", "", ""] if same else [_cell(row["seconds"], ".1f"), _cell(row["growth"], ".2f"), _cell(row["log_evidence"], ".6g")]  # fmt: skip
+        common = ["", "", ""] if same else [_cell(row["seconds"], ".1f"), _cell(row["growth"], ".2f"), _cell(row["log_evidence"], ".6g")]  # fmt: skip
         interval = f"{row['5%']:.4g} .. {row['95%']:.4g}"
         scores = [_cell(row["z"], ".2f"), _cell(row["r"], ".2f")]
         table.add_row(
-            "" if same else str(name), str(label), f"{row['mean']:.4g}", f"{row['sd']:.3g}", interval, *scores, *told
+            "" if same else str(name), str(label), f"{row['mean']:.4g}", f"{row['sd']:.3g}", interval, *scores, *common
         )
     console.print(table)
     for name, sentence in found.refused.items():
         console.print(f"{name}: {sentence}", highlight=False, markup=False)
     console.print(
-        "z = (mean - exact mean) / exact sd, r = sd / exact sd; seconds with compilation; growth: a step's seconds in the "
-        "last quarter over those in the second, 1 for a constant cost.",
+        "z = (mean - exact mean) / exact sd, r = sd / exact sd; seconds include compilation; growth = seconds per step in the "
+        "last quarter / in the second quarter, 1 for a constant cost.",
         highlight=False,
     )
     if plot is not None:

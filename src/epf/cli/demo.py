@@ -1,4 +1,4 @@
-"""`epf demo`: the same data through several filters, as a table and a picture."""
+"""`epf demo`: several filters on the same data, as a table and a figure."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from epf.run._fit import fit
 
 
 def run(steps: int, particles: int, seed: int, out: Path) -> None:
-    """Simulate, filter, print, draw."""
+    """Simulate, filter, print and plot."""
     console = Console(width=max(100, Console().width))
     linear = LinearGaussian(
         A=dist.Normal(0.0, 1.0).expand([1, 1]).to_event(2),
@@ -59,14 +59,14 @@ def run(steps: int, particles: int, seed: int, out: Path) -> None:
     left = len({float(value) for value in sir.theta[0]})
     console.print(
         f"Seconds include compilation. SIR drew {particles} values of theta from the prior and has {left} left: it looks "
-        "sure because the others died out. The EPF draws theta afresh from each particle's polynomial, and none dies out; "
-        "the marginal EPF needs no path at all. "
-        "The prior N(0, 0.2^2) puts the truth 3.5 standard deviations away, so a right answer after few observations still "
-        "lies below it.",
+        "certain because the other values are lost. The EPF draws new values from each particle's polynomial, and loses none; "
+        "the marginal EPF does not depend on paths. "
+        "The true value is 3.5 standard deviations from the mean of the prior N(0, 0.2^2), so the exact posterior mean after "
+        "few observations still lies below it.",
         soft_wrap=False,
     )
     _draw(results, out)
-    console.print(f"Picture: {out}")
+    console.print(f"Figure: {out}")
 
 
 def _add_rows(table: Table, title: str, result: Result, truth: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`epf fit`: a file in; a table, JSON, a folder, a picture or a page out."""
+"""`epf fit`: learns from a file, and writes a table, JSON, a folder, a figure or a report."""
 
 import json
 import sys
@@ -21,29 +21,29 @@ from epf.run._fit import fit
 
 
 def load_series(source: str, columns: Columns, format: str | None, skip_bad: bool, quiet: bool) -> tuple[Any, Any]:
-    """All observations and inputs of a file; a bad row stops, or is left out and mentioned."""
+    """All observations and inputs of a file; a bad row raises, or is skipped with a message."""
     ys: list[list[float]] = []
     us: list[list[float]] = []
-    left_out = 0
+    skipped = 0
     for row in read_rows(source, columns, format):
         if isinstance(row, BadRow):
             if not skip_bad:
                 raise bad_row(source, row)
-            left_out += 1
+            skipped += 1
             if not quiet:
-                print(f"{place(source, row.line)} left out: {row.why}.", file=sys.stderr)
+                print(f"{place(source, row.line)} skipped: {row.why}.", file=sys.stderr)
             continue
         ys.append(row.y)
         if row.u is not None:
             us.append(row.u)
     if not ys:
-        raise DataError(f"{source} has no row that can be used ({left_out} left out): check the file and its columns.")
+        raise DataError(f"{source} has no usable rows ({skipped} skipped): check the file and its columns.")
     y = np.asarray(ys)
     return y[:, 0] if y.shape[1] == 1 else y, np.asarray(us) if us else None
 
 
 def place(source: str, line: int) -> str:
-    """Where a row stands, in words."""
+    """The location of a row, for messages."""
     return f"{'standard input' if source == '-' else source}, line {line}"
 
 
@@ -73,9 +73,9 @@ def run(
     out: Path | None,
     plot: Path | None,
     report: Path | None,
-    said: list[str],
+    warned: list[str],
 ) -> None:
-    """Read, fit, and tell."""
+    """Read the file, fit, write and print the result."""
     y, us = load_series(source, columns, format, check_on_error(on_error), quiet)
     result = fit(model, y, method, seed=seed, inputs=us, progress=False if quiet or as_json else None)
     if out is not None:
@@ -85,15 +85,15 @@ def run(
     if report is not None:
         result.report(report, y=y)
     if as_json:
-        print(json.dumps(as_dictionary(result, said), allow_nan=False))
+        print(json.dumps(as_dictionary(result, warned), allow_nan=False))
     elif not quiet:
         _print(result, [path for path in (out, plot, report) if path is not None])
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def as_dictionary(result: Result | Chains, said: list[str]) -> dict[str, Any]:
-    """The answer for programs; what is not finite is null."""
+def as_dictionary(result: Result | Chains, warned: list[str]) -> dict[str, Any]:
+    """The result for JSON; numbers that are not finite become null."""
     table = result.summary()
     rows = {str(name): {str(k): finite(v) for k, v in row.items()} for name, row in table.iterrows()}
     return {
@@ -103,12 +103,12 @@ def as_dictionary(result: Result | Chains, said: list[str]) -> dict[str, Any]:
         "settings": result.settings,
         "seed": result.seed,
         "seconds": round(result.seconds, 3),
-        "warnings": said,
+        "warnings": warned,
     }
 
 
 def finite(value: Any) -> float | None:
-    """A number for JSON, which knows no NaN and no infinity."""
+    """A number for JSON, which has no NaN and no infinity."""
     return float(value) if np.isfinite(value) else None
 
 
@@ -120,7 +120,7 @@ def _draw(result: Result | Chains, path: Path) -> None:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """A figure as a file."""
+    """Write a figure to a file."""
     import matplotlib.pyplot as plt
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Models by name: `sin`, `star --lags 2`, or `path/to/file.py:ClassName`, with their fields as options.
 
-A field's value is a number, numbers with commas, or a prior such as `normal(0,0.2)`; no other text is run as code.
+A field is a number, a comma-separated list of numbers, or a prior such as `normal(0,0.2)`. Text is never evaluated.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ _ZOO = {
     "stochasticvolatility": zoo.StochasticVolatility,
 }
 NAMES = ("sin", "cauchy-ar", "star", "local-level", "stochastic-volatility", "linear-gaussian")
-# What the models of the zoo are simulated with where nothing else is said; the paper's values for its own three.
+# Default parameters for simulating the models of the zoo; the paper's values for its three models.
 TRUTHS: dict[type, dict[str, float]] = {
     zoo.Sin: {"theta": 0.7},
     zoo.CauchyAR: {"a": 0.7},
@@ -47,7 +47,7 @@ _PRIORS: dict[str, tuple[Any, int]] = {
 
 
 def split(arguments: list[str], count: int, what: str) -> tuple[list[str], dict[str, str]]:
-    """Plain arguments and options: `sin --sigma 2 y.csv` has two of the former and one of the latter."""
+    """Positional arguments and options: `sin --sigma 2 y.csv` has two of the former and one of the latter."""
     plain: list[str] = []
     options: dict[str, str] = {}
     rest = iter(arguments)
@@ -62,12 +62,12 @@ def split(arguments: list[str], count: int, what: str) -> tuple[list[str], dict[
             raise SettingError(f"The option --{name} has no value: write --{name} VALUE.")
         options[name.replace("-", "_")] = value
     if len(plain) != count:
-        raise SettingError(f"Give {what}, as in the example of --help; {len(plain)} of {count} were given.")
+        raise SettingError(f"Expected {what} ({count} arguments), got {len(plain)}: see the example in --help.")
     return plain, options
 
 
 def find_model(name: str, options: dict[str, str]) -> tuple[StateSpaceModel, dict[str, Any]]:
-    """The model with its fields set, and the options that are values of its unknown parameters instead."""
+    """The model with its fields set, and the options that give values of its unknown parameters."""
     made = _class_from_file(name) if ".py" in name else _class_from_zoo(name)
     values = {key: _value(key, text) for key, text in options.items()}
     if made is zoo.LinearGaussian:
@@ -76,7 +76,7 @@ def find_model(name: str, options: dict[str, str]) -> tuple[StateSpaceModel, dic
         return zoo.LinearGaussian.rotation(**{key: known[key](value) for key, value in values.items()}), {}
     fields = [field.name for field in dataclasses.fields(made)]
     if made is zoo.STAR and values.get("lags", 1) != 1:
-        # The coefficients of one lag say nothing of more; they are to be learned then, unless they are given.
+        # The default coefficients are for one lag; with more lags they are learned, unless given.
         prior = dist.Normal(0.0, 0.5).expand([int(values["lags"])]).to_event(1)
         values = {"a": prior, "b": prior, **values}
     try:
@@ -94,7 +94,7 @@ def _refuse_unknown(name: str, values: dict[str, Any], known: tuple[str, ...]) -
     for key in values:
         if key not in known:
             raise SettingError(
-                f"--{key.replace('_', '-')} is no option of this command and no field of {name}, whose fields are "
+                f"--{key.replace('_', '-')} is neither an option of this command nor a field of {name}, whose fields are "
                 f"{', '.join(dict.fromkeys(known)) or 'none'}: check the spelling."
             )
 
@@ -116,7 +116,7 @@ def _class_from_file(name: str) -> Any:
         raise ModelError(f"There is no file {path}: check the path of the model.")
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None:
-        raise ModelError(f"{path} is no Python file: check the path of the model.")
+        raise ModelError(f"{path} is not a Python file: check the path of the model.")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(spec.name, module)
     try:
@@ -127,12 +127,12 @@ def _class_from_file(name: str) -> Any:
     if not (isinstance(made, type) and issubclass(made, StateSpaceModel)):
         classes = [k for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, StateSpaceModel)]
         found = ", ".join(k for k in classes if k != "StateSpaceModel") or "none"
-        raise ModelError(f"{path} has no epf.StateSpaceModel called {wanted!r}: those in it are {found}.")
+        raise ModelError(f"{path} has no epf.StateSpaceModel called {wanted!r}: it has {found}.")
     return made
 
 
 def _value(name: str, text: str) -> Any:
-    """A number, numbers with commas, or a prior."""
+    """A number, an array of numbers, or a prior."""
     call = re.fullmatch(r"\s*([A-Za-z_]+)\((.*)\)\s*", text)
     try:
         if call:
@@ -146,6 +146,6 @@ def _value(name: str, text: str) -> Any:
         return jnp.asarray([float(part) for part in text.split(",")]) if "," in text else float(text)
     except (KeyError, ValueError):
         raise SettingError(
-            f"--{name} {text[:40]}: give a number, numbers with commas, or a prior such as normal(0,1); known are "
-            f"{', '.join(_PRIORS)}."
+            f"--{name} {text[:40]}: give a number, a comma-separated list of numbers, or a prior such as normal(0,1); the "
+            f"priors are {', '.join(_PRIORS)}."
         ) from None

@@ -1,4 +1,4 @@
-"""How a command ends: a sentence on standard error, and an exit code that scripts can use."""
+"""How a command ends: a message on standard error and an exit code for scripts."""
 
 import sys
 import warnings
@@ -12,19 +12,19 @@ from epf.errors import CheckpointError, DataError, EPFError, EPFWarning, Numeric
 
 USAGE, DATA, NUMBERS, CHECKPOINT, INTERRUPTED = 2, 3, 4, 5, 130
 CODES = (
-    "Exit codes: 0 done; 2 a wrong option, model or method; 3 data that cannot be used; 4 a model that gave no number; "
-    "5 a checkpoint that cannot be used; 130 interrupted."
+    "Exit codes: 0 success; 2 wrong option, model or method; 3 unusable data; 4 numerical failure; 5 unusable checkpoint; "
+    "130 interrupted."
 )
 
 
 @contextmanager
 def outcome(quiet: bool) -> Iterator[list[str]]:
-    """Errors of the library become one line and a code; its warnings one line each, and are also collected."""
-    said: list[str] = []
+    """Print the library's errors and warnings as one line each; yields the list of warnings."""
+    warned: list[str] = []
 
     def show(message: Any, category: Any, *_: Any, **__: Any) -> None:
         if issubclass(category, EPFWarning):
-            said.append(str(message))
+            warned.append(str(message))
             if not quiet:
                 print(f"Warning: {message}", file=sys.stderr)
 
@@ -32,7 +32,7 @@ def outcome(quiet: bool) -> Iterator[list[str]]:
         with warnings.catch_warnings():
             warnings.simplefilter("always", EPFWarning)
             warnings.showwarning = show
-            yield said
+            yield warned
     except EPFError as error:
         print(f"Error: {error}", file=sys.stderr)
         raise typer.Exit(code_of(error)) from None

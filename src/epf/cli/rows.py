@@ -1,7 +1,7 @@
-"""Rows of numbers from CSV, TSV, JSON lines or Parquet, one at a time, each with the line it stands on.
+"""Rows of numbers from CSV, TSV, JSON lines or Parquet, one at a time, each with its line number.
 
-A row that cannot be used is yielded too, as a `BadRow` with the reason: who reads decides whether to go on. No line is
-held beyond a limit, so a broken file cannot fill the memory.
+An unusable row is yielded as a `BadRow` with the reason; the caller decides whether to continue. The length of a line is
+limited, so that a broken file cannot fill the memory.
 """
 
 import csv
@@ -23,14 +23,14 @@ _SUFFIXES = {
     ".json": "jsonl",
     ".parquet": "parquet",
 }
-_LONGEST = 1 << 20
-_LARGEST = 3.4028234e38  # of the numbers that the filters compute with
+_MAX_LINE = 1 << 20
+_LARGEST = 3.4028234e38  # float32
 _MISSING = {"", "nan", "na", "n/a", "null", "none", "-"}
 _TIMES = ("t", "time", "date")
 
 
 class Row(NamedTuple):
-    """One observation, its inputs and its time as it was written."""
+    """One observation, its inputs, and its time as in the file."""
 
     line: int
     y: list[float]
@@ -39,14 +39,14 @@ class Row(NamedTuple):
 
 
 class BadRow(NamedTuple):
-    """A row that cannot be used, and why."""
+    """An unusable row and the reason."""
 
     line: int
     why: str
 
 
 class Columns(NamedTuple):
-    """Which columns are what: names, or numbers from 1 for a file without a heading; empty `y` means all that are left."""
+    """Columns by name, or by number from 1 in a file without a header; an empty `y` means all other columns."""
 
     y: Sequence[str] = ()
     time: str | None = None
@@ -54,7 +54,7 @@ class Columns(NamedTuple):
 
 
 def read_rows(source: str, columns: Columns, format: str | None = None, skip: int = 0) -> Iterator[Row | BadRow]:
-    """The rows of a file, or of standard input for "-"; the first `skip` of them are passed over unread."""
+    """The rows of a file, or of standard input for "-"; the first `skip` rows are not parsed."""
     format = format or _format_of(source)
     if format not in FORMATS:
         raise SettingError(f"--format {format}: choose one of {', '.join(FORMATS)}.")
@@ -68,7 +68,7 @@ def _format_of(source: str) -> str:
         return "csv"
     suffix = Path(source).suffix.lower()
     if suffix not in _SUFFIXES:
-        raise SettingError(f"{source} has no suffix that tells its format: add --format {' or '.join(FORMATS)}.")
+        raise SettingError(f"The format of {source} is unknown: add --format {' or '.join(FORMATS)}.")
     return _SUFFIXES[suffix]
 
 
@@ -86,14 +86,14 @@ def _lines_of(source: str, columns: Columns, format: str, skip: int) -> Iterator
 
 
 def _lines(file: Any) -> Iterator[tuple[int, str | BadRow]]:
-    """Lines that are not blank, with their numbers; of one that is too long only the beginning is ever in memory."""
+    """Lines that are not blank, with their numbers; a line that is too long is never in memory as a whole."""
     number = 0
-    while raw := file.readline(_LONGEST):
+    while raw := file.readline(_MAX_LINE):
         number += 1
-        if len(raw) == _LONGEST and not raw.endswith(b"\n"):
-            while (rest := file.readline(_LONGEST)) and not rest.endswith(b"\n"):
+        if len(raw) == _MAX_LINE and not raw.endswith(b"\n"):
+            while (rest := file.readline(_MAX_LINE)) and not rest.endswith(b"\n"):
                 pass
-            yield number, BadRow(number, f"the line is longer than {_LONGEST} bytes")
+            yield number, BadRow(number, f"the line is longer than {_MAX_LINE} bytes")
             continue
         try:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
@@ -107,7 +107,7 @@ def _lines(file: Any) -> Iterator[tuple[int, str | BadRow]]:
 def _table(
     source: str, lines: Iterator[tuple[int, str | BadRow]], columns: Columns, format: str, skip: int
 ) -> Iterator[Row | BadRow]:
-    """CSV and TSV. A first line with a word in it is a heading; without one, columns are numbered from 1."""
+    """CSV and TSV. A first line that is not all numbers is a header; without one, columns are numbered from 1."""
     delimiter = "\t" if format == "tsv" else ","
     names: list[str] | None = None
     picked: _Picked | None = None
@@ -115,10 +115,10 @@ def _table(
     for number, text in lines:
         cells = text if isinstance(text, BadRow) else _cells(number, text, delimiter)
         if names is None and not isinstance(cells, BadRow):
-            heading = any(_number(cell) is None for cell in cells)
-            names = [cell.strip() for cell in cells] if heading else [str(i + 1) for i in range(len(cells))]
+            header = any(_number(cell) is None for cell in cells)
+            names = [cell.strip() for cell in cells] if header else [str(i + 1) for i in range(len(cells))]
             picked = _Picked.of(source, names, columns)
-            if heading:
+            if header:
                 continue
         seen += 1
         if seen <= skip:
@@ -142,7 +142,7 @@ def _cells(number: int, text: str, delimiter: str) -> list[str] | BadRow:
 def _json_lines(
     source: str, lines: Iterator[tuple[int, str | BadRow]], columns: Columns, format: str, skip: int
 ) -> Iterator[Row | BadRow]:
-    """Each line an object by column names, a list of numbers, or one number."""
+    """Each line is an object by column names, a list of numbers, or one number."""
     picked: _Picked | None = None
     for seen, (number, text) in enumerate(lines):
         if isinstance(text, BadRow):
@@ -192,7 +192,7 @@ def _parquet(source: str, columns: Columns, skip: int) -> Iterator[Row | BadRow]
 
 
 class _Picked(NamedTuple):
-    """The columns by their places."""
+    """The columns by position."""
 
     names: list[str]
     y: list[int]
@@ -228,18 +228,18 @@ class _Picked(NamedTuple):
         for place in (*self.y, *self.u):
             value, cell = _number(cells[place]), str(cells[place])[:40]
             if value is None:
-                return BadRow(line, f"column {self.names[place]!r} holds {cell!r}, which is no number")
+                return BadRow(line, f"column {self.names[place]!r} holds {cell!r}, which is not a number")
             if math.isinf(value) or abs(value) > _LARGEST:
                 return BadRow(line, f"column {self.names[place]!r} holds {cell!r}, which is too large")
             if math.isnan(value) and place in self.u:
-                return BadRow(line, f"the input {self.names[place]!r} is missing, and inputs cannot be")
+                return BadRow(line, f"the input {self.names[place]!r} is missing, which inputs cannot be")
             values.append(value)
         time = None if self.time is None else cells[self.time]
         return Row(line, values[: len(self.y)], values[len(self.y) :] if self.u else None, time)
 
 
 def _number(cell: Any) -> float | None:
-    """A cell as a number, NaN where it says that a value is missing, None where it is something else."""
+    """A cell as a number: NaN for a missing value, None if it is not a number."""
     if cell is None:
         return math.nan
     if isinstance(cell, bool):

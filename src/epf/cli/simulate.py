@@ -1,4 +1,4 @@
-"""`epf simulate`: a series from a model, as a file that `epf fit` reads."""
+"""`epf simulate`: writes a simulated series to a file that `epf fit` reads."""
 
 import json
 import sys
@@ -17,11 +17,11 @@ from epf.numerics._keys import root_key, step_key
 def run(
     model: StateSpaceModel, given: dict[str, Any], steps: int, seed: int, out: Path | None, states: bool, quiet: bool
 ) -> None:
-    """Simulate and write; parameters without a value get the usual one of the model, or a draw from their prior."""
+    """Simulate and write; parameters without a value get the model's default, or a draw from their prior."""
     format = "csv" if out is None else out.suffix.lower().lstrip(".")
     if format not in ("csv", "tsv", "jsonl"):
         raise SettingError(f"--out {out}: end it with .csv, .tsv or .jsonl.")
-    truth = {**_usual(model), **given}
+    truth = {**_defaults(model), **given}
     x, y = simulate(model, truth, steps=steps, seed=seed)
     columns = {"t": np.arange(1, steps + 1), **_columns("y", y), **(_columns("x", x) if states else {})}
     if out is None:
@@ -35,14 +35,14 @@ def run(
             raise DataError(f"{out} cannot be written ({reason(error)}): check the path.") from None
         if not quiet:
             values = ", ".join(f"{name} = {np.array2string(np.asarray(v), precision=4)}" for name, v in truth.items())
-            print(f"{steps} observations in {out}; simulated with {values or 'no unknown parameter'}.")
+            print(f"{steps} observations in {out}; simulated with {values or 'no unknown parameters'}.")
 
 
-def _usual(model: StateSpaceModel) -> dict[str, Any]:
+def _defaults(model: StateSpaceModel) -> dict[str, Any]:
     params = parameters(model)
-    usual = TRUTHS.get(type(model), {})
+    default = TRUTHS.get(type(model), {})
     drawn = params.as_dict(np.asarray(params.sample(step_key(root_key(0), 0))))
-    return {name: usual.get(name, drawn[name]) for name in params.names}
+    return {name: default.get(name, drawn[name]) for name in params.names}
 
 
 def _columns(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
@@ -52,7 +52,7 @@ def _columns(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _write(file: TextIO, columns: dict[str, np.ndarray], format: str) -> None:
-    """Nine digits give back the very float32."""
+    """Nine digits reproduce a float32 exactly."""
     delimiter = "\t" if format == "tsv" else ","
     if format != "jsonl":
         file.write(delimiter.join(columns) + "\n")

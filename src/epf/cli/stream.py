@@ -1,7 +1,7 @@
-"""`epf stream`: rows in as they come, one JSON line with the posterior out for each, checkpoints as it goes.
+"""`epf stream`: reads rows as they arrive, prints one JSON line with the posterior for each, and writes checkpoints.
 
-A checkpoint says how many rows of the input it has seen, so a resumed run passes over these and takes each row exactly
-once, however the run before it ended. Its lines may repeat those that were printed after that checkpoint.
+A checkpoint stores the number of input rows before it. A resumed run skips these, so each row is used exactly once however
+the run before it ended. Lines that were printed after the checkpoint may be printed again.
 """
 
 import json
@@ -22,7 +22,7 @@ from epf.run._stream import Stream
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM, held back while an update is under way: it is taken in whole or not at all."""
+    """Delays Ctrl-C and SIGTERM during an update, which is done completely or not at all."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -42,7 +42,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def next(self, rows: Iterator[Row | BadRow]) -> Row | BadRow | None:
-        """The next row; None at the end, or when someone wants to stop."""
+        """The next row; None at the end of the input or after an interrupt."""
         try:
             self._waiting = True
             return None if self.asked else next(rows, None)
@@ -55,13 +55,13 @@ class Interrupts:
 def open_stream(
     model: StateSpaceModel, method: Filter | None, default: Filter, seed: int | None, path: Path | None, resume: bool
 ) -> Stream:
-    """A new stream, or the one of the checkpoint. `method` and `seed` are None where the user left them open."""
+    """A new stream, or that of the checkpoint. `method` and `seed` are None if the user did not give them."""
     if resume and path is None:
-        raise SettingError("--resume needs --checkpoint FILE, which says where to go on from.")
+        raise SettingError("--resume needs --checkpoint FILE.")
     if path is None or not path.exists():
         return Stream(model, method or default, seed=0 if seed is None else seed)
     if not resume:
-        raise SettingError(f"{path} is there already: add --resume to go on from it, or remove it to start afresh.")
+        raise SettingError(f"{path} exists already: add --resume to continue from it, or remove it to start again.")
     stream = Stream.load(path, model, method)
     if seed is not None and seed != stream.seed:
         raise SettingError(f"--seed {seed}: {path} was begun with seed {stream.seed}, so give that or leave it out.")
@@ -82,10 +82,10 @@ def run(
     skip_seen: bool,
     quiet: bool,
 ) -> int:
-    """Take in the rows, and return the exit code."""
+    """Update the stream with all rows, and return the exit code."""
     skip_bad = check_on_error(on_error)
     if stream.num_observations and not quiet:
-        seen = f"the first {stream.position} rows are passed over" if skip_seen else "every row is taken for new"
+        seen = f"the first {stream.position} rows are skipped" if skip_seen else "all rows are new"
         print(f"Resumed at t = {stream.num_observations}; {seen}.", file=sys.stderr)
     rows = read_rows(source, columns, format, stream.position if skip_seen else 0)
     error: EPFError | None = None
@@ -105,23 +105,23 @@ def run(
                         raise bad_row(source, row)
                     stream.position += 1
                     if not quiet:
-                        print(f"{place(source, row.line)} left out: {row.why}.", file=sys.stderr)
+                        print(f"{place(source, row.line)} skipped: {row.why}.", file=sys.stderr)
                     continue
                 try:
-                    _take(stream, row)
+                    _update(stream, row)
                 except DataError as why:
                     if not skip_bad:
                         raise DataError(f"{place(source, row.line)}: {why}") from None
                     stream.position += 1
                     if not quiet:
-                        print(f"{place(source, row.line)} left out: {why}", file=sys.stderr)
+                        print(f"{place(source, row.line)} skipped: {why}", file=sys.stderr)
                     continue
                 if stream.num_observations % every == 0:
                     print(json.dumps(line(stream, row), allow_nan=False), flush=True)
                 if stream.position - saved >= checkpoint_every:
                     save()
         except EPFError as found:
-            error = found  # what was learned until then is kept first
+            error = found  # raised after the checkpoint is saved
         save()
         if error is not None:
             raise error
@@ -129,18 +129,18 @@ def run(
             _say_how_to_resume(stream, checkpoint)
             return INTERRUPTED
     if stream.num_observations == 0:
-        raise DataError(f"{source} has no row that can be used: check the file and its columns.")
+        raise DataError(f"{source} has no usable rows: check the file and its columns.")
     if not quiet:
-        print(f"End of the input: {stream.position} rows seen, {stream.num_observations} taken in.", file=sys.stderr)
+        print(f"End of the input: {stream.position} rows seen, {stream.num_observations} used.", file=sys.stderr)
     return 0
 
 
-def _take(stream: Stream, row: Row) -> None:
+def _update(stream: Stream, row: Row) -> None:
     stream.update(row.y[0] if len(row.y) == 1 else row.y, row.u)
 
 
 def line(stream: Stream, row: Row) -> dict[str, Any]:
-    """What is known after one observation, for programs."""
+    """The posterior after one observation, for JSON."""
     record = stream.latest
     labels = parameters(stream.model).labels
     found: dict[str, Any] = {"t": stream.num_observations, "row": stream.position}
@@ -160,9 +160,13 @@ def line(stream: Stream, row: Row) -> dict[str, Any]:
 def _say_how_to_resume(stream: Stream, checkpoint: Path | None) -> None:
     if checkpoint is None:
         print(
-            f"Interrupted at t = {stream.num_observations}; nothing is kept without --checkpoint FILE.", file=sys.stderr
+            f"Interrupted at t = {stream.num_observations}; nothing is saved without --checkpoint FILE.",
+            file=sys.stderr,
         )
         return
     words = ["epf", *sys.argv[1:]]
     command = shlex.join(words if "--resume" in words else [*words, "--resume"])
-    print(f"Interrupted at t = {stream.num_observations}, kept in {checkpoint}. Go on with: {command}", file=sys.stderr)
+    print(
+        f"Interrupted at t = {stream.num_observations}, saved in {checkpoint}. Continue with: {command}",
+        file=sys.stderr,
+    )

@@ -116,7 +116,7 @@ class BoundLearner(BoundParticleFilter):
         return (common.alike | resampled) & ~self.is_due(common, resampled)
 
     def posterior(self, state: Cloud) -> Posterior:
-        return GibbsMixture(self.gibbs, state.statistic, state.theta, state.x, state.weights)
+        return GibbsMixture(self.gibbs.parameters, self.gibbs, state.statistic, state.theta, state.x, state.weights)
 
     def describe(self) -> dict[str, str]:
         return {**super().describe(), **describe_gibbs(self.gibbs, self.refresh)}

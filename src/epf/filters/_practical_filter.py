@@ -222,7 +222,7 @@ class BoundPracticalFilter(BoundFilter):
 
     def posterior(self, state: Chains) -> Posterior:
         weights = jnp.exp(uniform(self.settings.particles))
-        return GibbsMixture(self.gibbs, state.whole, state.theta, state.x, weights)
+        return GibbsMixture(self.gibbs.parameters, self.gibbs, state.whole, state.theta, state.x, weights)
 
     def describe(self) -> dict[str, str]:
         settings = self.settings

@@ -1,1 +1,1 @@
-"""What a run leaves with the user: posterior, history, forecasts, scores, the verdict, tables, plots and the report page."""
+"""What a fit returns: posterior, history, forecasts, scores, the verdict, tables, plots and the report page."""

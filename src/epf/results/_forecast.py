@@ -1,9 +1,9 @@
-"""What comes next: draws of the states and observations after the last one, with the parameters' uncertainty in them.
+"""Forecasts: draws of future states and observations that include the uncertainty of the parameters.
 
         (theta, x_t) ~ posterior,   x_t+k ~ transition(theta, x_t+k-1),   y_t+k ~ observation(theta, x_t+k)
 
-Theta and x_t are drawn together where the posterior holds them together (particles, a joint Gaussian, filters at values of
-theta). Where it has only moments of the state, x_t is drawn from a Gaussian of these, apart from theta, and `note` says so.
+Theta and x_t are drawn jointly where the posterior represents them jointly (particles, a joint Gaussian, filters at values
+of theta). If it has only moments of the state, x_t is drawn from a Gaussian, independently of theta, and `note` says so.
 """
 
 from typing import Any, NamedTuple
@@ -15,14 +15,15 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from epf.errors import SettingError
-from epf.model._check import check_inputs, check_seed, is_number, is_whole
+from epf.model._check import check_inputs, check_seed
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, observation_law, parameters, transition_law
+from epf.model._settings import require_count, require_number
 from epf.numerics._keys import particle_keys, root_key
 from epf.posterior._posterior import Posterior
 
-_TOGETHER = "theta and the state are drawn together"
-_APART = "the state is drawn from a Gaussian with its posterior mean and sd, apart from theta"
+_JOINT = "theta and the state are drawn jointly"
+_INDEPENDENT = "the state is drawn from a Gaussian with its posterior mean and sd, independently of theta"
 
 
 class Forecast(NamedTuple):
@@ -39,19 +40,16 @@ class Forecast(NamedTuple):
 
     @property
     def mean(self) -> np.ndarray:
-        """The mean of each observation to come."""
+        """The mean of each future observation."""
         return self.y.mean(axis=0)
 
     def quantile(self, level: float, of: str = "y") -> np.ndarray:
-        """Quantiles step by step, of the observations or (`of="x"`) of the states."""
-        if not is_number(level) or not 0.0 <= level <= 1.0:
-            raise SettingError(f"quantile({level!r}): the level must be one number between 0 and 1.")
-        return np.quantile(self._values(of), level, axis=0)
+        """Quantiles per step, of the observations or (`of="x"`) of the states."""
+        return np.quantile(self._values(of), require_number("quantile", "level", level, low=0.0, high=1.0), axis=0)
 
     def interval(self, mass: float = 0.9, of: str = "y") -> tuple[np.ndarray, np.ndarray]:
-        """Central intervals step by step."""
-        if not is_number(mass) or not 0.0 <= mass <= 1.0:
-            raise SettingError(f"interval({mass!r}): the mass must be one number between 0 and 1, such as 0.9.")
+        """Central intervals per step."""
+        mass = require_number("interval", "mass", mass, low=0.0, high=1.0)
         return self.quantile(0.5 - 0.5 * mass, of), self.quantile(0.5 + 0.5 * mass, of)
 
     def _values(self, of: str) -> np.ndarray:
@@ -79,13 +77,14 @@ def forecast(
     model: StateSpaceModel, posterior: Posterior, t: int, steps: int, inputs: Any, num_samples: int, seed: int
 ) -> Forecast:
     """Draws of the `steps` states and observations after time `t`."""
-    for name, value in (("steps", steps), ("num_samples", num_samples)):
-        if not is_whole(value) or value < 1:
-            raise SettingError(f"forecast({name}={value!r}): it must be a whole number, 1 or more.")
-    us = check_inputs(model, inputs, int(steps), t)
+    steps, num_samples = (
+        require_count("forecast", "steps", steps),
+        require_count("forecast", "num_samples", num_samples),
+    )
+    us = check_inputs(model, inputs, steps, t)
     key = root_key(check_seed(seed))
-    note = _TOGETHER if posterior.in_pairs else _APART
-    x, y = _run(model, posterior, key, int(num_samples), int(steps), us)
+    note = _JOINT if posterior.in_pairs else _INDEPENDENT
+    x, y = _run(model, posterior, key, num_samples, steps, us)
     return Forecast(np.asarray(x), np.asarray(y), t + 1, note)
 
 

@@ -1,4 +1,4 @@
-"""The HTML report: one file that opens offline, on a desk or a phone, with everything a reader needs to judge a run."""
+"""The HTML report: one file that opens offline, on a desktop or a phone, with all that is needed to judge a run."""
 
 import html
 from pathlib import Path
@@ -12,7 +12,7 @@ from epf.results._record import MAX_ERROR, approximation_error
 from epf.results._verdict import LEVELS, judge
 from epf.storage._checkpoint import versions
 
-_POINTS = 1500  # a line; more than a screen can show, and a page stays small
+_POINTS = 1500  # per line: more than a screen can show, and the page stays small
 _BAND = "rgba(0, 114, 178, 0.2)"
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; margin: 0 auto; padding: 1rem; max-width: 60rem; }
@@ -42,11 +42,11 @@ def write_page(result: Any, path: Path, y: Any, title: str | None) -> None:
         *_section("Posterior densities", [_density(result, label) for label in result.parameters.labels]),
         *_section("States", _states(result, y)),
         *_section("Diagnostics", _diagnostics(result)),
-        "<h2>How it was made</h2>",
+        "<h2>Settings</h2>",
         _settings(result),
     ]
     body = "\n".join(parts)
-    # The library once, before the charts that call it; nothing is fetched from elsewhere.
+    # The plotly library is included once, before the charts that call it; nothing is fetched.
     page = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
@@ -63,7 +63,7 @@ def write_page(result: Any, path: Path, y: Any, title: str | None) -> None:
 def _section(title: str, charts: list[Any]) -> list[str]:
     if not charts:
         return []
-    # No bar of buttons: on a phone it lies over the legend. Dragging still zooms, and a double click goes back.
+    # No mode bar: on a phone it covers the legend. Dragging still zooms, and a double click resets.
     config = {"responsive": True, "displayModeBar": False}
     drawn = [chart.to_html(full_html=False, include_plotlyjs=False, config=config) for chart in charts]
     return [f"<h2>{title}</h2>", *(f'<div class="chart">{chart}</div>' for chart in drawn)]
@@ -120,12 +120,12 @@ def _band(figure: Any, x: Any, low: Any, high: Any, name: str) -> None:
 
 
 def _thin(count: int) -> np.ndarray:
-    """Which of many points are drawn."""
+    """Indices of the points that are drawn."""
     return np.unique(np.linspace(0, count - 1, min(count, _POINTS)).astype(int))
 
 
 def _numbers(values: Any) -> list[float | None]:
-    """What is not finite is a gap."""
+    """Values that are not finite become gaps."""
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
@@ -157,7 +157,7 @@ def _density(result: Any, label: str) -> Any:
 
 
 def _states(result: Any, y: Any) -> list[Any]:
-    """One chart a component of the state, and the observations with it where they are as many, apart where not."""
+    """One chart per component of the state; the observations in the same charts if they match, else in their own."""
     time = result.history["time"].values
     mean, sd = (np.asarray(part).reshape(len(time), -1) for part in (result.record.state_mean, result.record.state_sd))
     seen = None if y is None else np.asarray(y, float).reshape(len(y), -1)[-len(time) :]
@@ -187,18 +187,18 @@ def _diagnostics(result: Any) -> list[Any]:
     record, time = result.record, result.history["time"].values
     at, charts = _thin(len(time)), []
     series = [
-        ("effective particles", record.info.ess),
+        ("effective sample size", record.info.ess),
         ("unique ancestors", record.info.ancestors),
         ("log-evidence of a step", record.info.log_evidence),
     ]
     if not np.isnan(record.info.residual).all():
-        series.append(("nats off", approximation_error(record, result.method_facts.residuals_add_up)))
+        series.append(("error in nats", approximation_error(record, result.method_facts.residuals_add_up)))
     for label, values in series:
         if np.isnan(values).all():
             continue
         figure = _figure("time step", label)
         figure.add_scatter(x=time[at], y=_numbers(np.asarray(values)[at]), mode="lines", line_color=BLUE, name=label)
-        if label == "nats off":
-            figure.add_scatter(x=time[[0, -1]], y=[MAX_ERROR, MAX_ERROR], mode="lines", line={"color": ORANGE, "dash": "dash"}, name="not to be trusted above")  # fmt: skip
+        if label == "error in nats":
+            figure.add_scatter(x=time[[0, -1]], y=[MAX_ERROR, MAX_ERROR], mode="lines", line={"color": ORANGE, "dash": "dash"}, name="limit")  # fmt: skip
         charts.append(figure)
     return charts

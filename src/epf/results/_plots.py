@@ -1,4 +1,4 @@
-"""Pictures of a result, with matplotlib."""
+"""Plots of a result, with matplotlib."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from epf.errors import SettingError
+from epf.model._parameters import Parameters
 from epf.results._record import MAX_ERROR, approximation_error
 from epf.results._tables import flat
 from epf.results._verdict import judge
@@ -14,23 +15,9 @@ BLUE, GREY, ORANGE = "#0072B2", "#555555", "#D55E00"  # Okabe and Ito's palette,
 
 
 def plot_history(result: Any, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
-    """One panel a parameter: posterior mean and central 90% band over time, truth dashed."""
-    import matplotlib.pyplot as plt
-
-    labels = result.parameters.labels
-    if not labels:
-        raise SettingError("There is no unknown parameter to plot: the model's prior is empty.")
-    if ax is None:
-        figure, axes = plt.subplots(len(labels), 1, sharex=True, squeeze=False, figsize=(7, 1 + 2.2 * len(labels)))
-        axes = axes[:, 0]
-        figure.set_layout_engine("constrained")
-    else:
-        axes = np.atleast_1d(ax)
-        if axes.shape != (len(labels),):
-            raise SettingError(
-                f"plot(ax=...) has shape {axes.shape}, but there are {len(labels)} parameters: give one each."
-            )
-    true = {} if truth is None else dict(zip(labels, np.asarray(result.parameters.vector(truth)), strict=True))
+    """One panel per parameter: posterior mean and central interval over time, truth dashed."""
+    labels = _labels(result, None)
+    axes, true = _panels(len(labels), ax, "plot"), _true_values(result.parameters, truth)
     for panel, label in zip(axes, labels, strict=True):
         draw_parameter(panel, result, label, BLUE)
         if label in true:
@@ -42,10 +29,10 @@ def plot_history(result: Any, truth: dict[str, Any] | None = None, ax: Any = Non
 
 
 def plot_chains(result: Any, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
-    """One panel a parameter: the draws of every chain one after the other, truth dashed."""
+    """One panel per parameter: trace plots of all chains, truth dashed."""
     labels = result.parameters.labels
     axes = _panels(len(labels), ax, "plot")
-    true = {} if truth is None else dict(zip(labels, np.asarray(result.parameters.vector(truth)), strict=True))
+    true = _true_values(result.parameters, truth)
     draws = np.concatenate([values.reshape(*values.shape[:2], -1) for values in result.draws.values()], axis=2)
     for i, (panel, label) in enumerate(zip(axes, labels, strict=True)):
         for chain in draws[:, :, i]:
@@ -59,12 +46,12 @@ def plot_chains(result: Any, truth: dict[str, Any] | None = None, ax: Any = None
 
 
 def plot_comparison(comparison: Any, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
-    """One panel a parameter: every method's mean and band over time; an answer without a history as a bar at the end."""
+    """One panel per parameter: each method's mean and interval over time; without a history, an error bar at the end."""
     if not comparison.results:
-        raise SettingError("There is nothing to plot: no method could serve the model.")
+        raise SettingError("There is nothing to plot: no method could learn the model.")
     params = next(iter(comparison.results.values())).parameters
     axes = _panels(len(params.labels), ax, "plot")
-    true = {} if truth is None else dict(zip(params.labels, np.asarray(params.vector(truth)), strict=True))
+    true = _true_values(params, truth)
     table, t, exact = comparison.table, comparison.num_observations, comparison.exact
     colours = dict(zip(comparison.results, _colours(len(comparison.results)), strict=True))
     for i, (panel, label) in enumerate(zip(axes, params.labels, strict=True)):
@@ -74,7 +61,7 @@ def plot_comparison(comparison: Any, truth: dict[str, Any] | None = None, ax: An
             numbers = (exact.numbers.mean[i], exact.numbers.low[i], exact.numbers.high[i])
             _draw_bar(panel, place, *numbers, "black", f"exact ({exact.method})")
         for name, result in comparison.results.items():
-            if hasattr(result, "quantile_levels"):
+            if hasattr(result, "history"):
                 draw_parameter(panel, result, label, colours[name], name)
             else:
                 row, place = table.loc[(name, label)], place + 0.02 * t
@@ -85,7 +72,7 @@ def plot_comparison(comparison: Any, truth: dict[str, Any] | None = None, ax: An
         handles = dict(zip(*panel.get_legend_handles_labels()[::-1], strict=True))
         shown = {name: handle for name, handle in handles.items() if not name.endswith("interval")}
         panel.legend(shown.values(), shown.keys(), loc="best", frameon=False, fontsize="small")
-    axes[-1].set_xlabel("time step; bands and bars hold 90%")
+    axes[-1].set_xlabel("time step; bands and error bars are 90% intervals")
     return axes
 
 
@@ -96,13 +83,13 @@ def _draw_bar(panel: Any, at: float, mean: float, low: float, high: float, colou
 
 
 def _colours(count: int) -> list[Any]:
-    """Okabe and Ito's palette, again from its start for more than it has."""
+    """Okabe and Ito's palette, repeated if there are more."""
     palette = [BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", GREY]
     return [palette[i % len(palette)] for i in range(count)]
 
 
 def draw_parameter(panel: Any, result: Any, label: str, colour: str, name: str = "posterior mean") -> None:
-    """One parameter's mean and widest recorded band, on the given axes."""
+    """One parameter's mean and its widest recorded interval, on the given axes."""
     history = result.history
     time = history["time"].values
     quantile = history["quantile"].sel(parameter=label)
@@ -113,14 +100,10 @@ def draw_parameter(panel: Any, result: Any, label: str, colour: str, name: str =
 
 
 def plot_density(result: Any, names: Any = None, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
-    """The marginal posterior density of each parameter, its prior as a thin line, the truth dashed."""
-    labels = _chosen(result, names)
+    """The marginal posterior density of each parameter, with its prior as a thin line and the truth dashed."""
+    labels = _labels(result, names)
     axes = _panels(len(labels), ax, "plot_density", wide=True)
-    true = (
-        {}
-        if truth is None
-        else dict(zip(result.parameters.labels, np.asarray(result.parameters.vector(truth)), strict=True))
-    )
+    true = _true_values(result.parameters, truth)
     for panel, label in zip(axes, labels, strict=True):
         grid, density, prior = density_curves(result, label)
         panel.fill_between(grid, density, color=BLUE, alpha=0.2, linewidth=0)
@@ -137,7 +120,7 @@ def plot_density(result: Any, names: Any = None, truth: dict[str, Any] | None = 
 
 
 def density_curves(result: Any, label: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """A grid about the posterior, the density on it, and the prior's where it is that of one number."""
+    """A grid around the posterior, the density on it, and the prior density of a scalar parameter."""
     index = result.parameters.index(label)
     low, high = (float(flat(result.quantile(level))[index]) for level in (0.001, 0.999))
     spread = 0.15 * (high - low) or 0.1 * abs(high) or 0.1
@@ -152,10 +135,10 @@ def density_curves(result: Any, label: str) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def plot_pair(result: Any, names: Any = None, num_samples: int = 1000, seed: int = 0, axes: Any = None) -> Any:
-    """Every pair of parameters against each other, as draws from the posterior; densities on the diagonal."""
+    """Posterior draws of each pair of parameters, with densities on the diagonal."""
     import matplotlib.pyplot as plt
 
-    labels = _chosen(result, names)
+    labels = _labels(result, names)
     count = len(labels)
     if axes is None:
         figure, axes = plt.subplots(
@@ -165,7 +148,7 @@ def plot_pair(result: Any, names: Any = None, num_samples: int = 1000, seed: int
     axes = np.atleast_2d(axes)
     if axes.shape != (count, count):
         raise SettingError(
-            f"plot_pair(axes=...) has shape {axes.shape}, but there are {count} parameters: give a square."
+            f"plot_pair(axes=...) has shape {axes.shape}: give {count} x {count} axes for {count} parameters."
         )
     sample = result.sample(num_samples, seed)
     flat = np.concatenate([np.reshape(values, (num_samples, -1)) for values in sample.values()], axis=1)
@@ -189,9 +172,9 @@ def plot_pair(result: Any, names: Any = None, num_samples: int = 1000, seed: int
 
 
 def plot_states(result: Any, y: Any = None, truth: Any = None, ax: Any = None) -> Any:
-    """Each component of the state over time with its band of two sds; observations as dots, the true states dashed.
+    """Each component of the state over time, plus and minus two sds; observations as dots, the true states dashed.
 
-    The observations are drawn where there are as many of them as components of the state.
+    The observations are shown if they have as many components as the state.
     """
     time = result.history["time"].values
     mean, sd = (np.asarray(part).reshape(len(time), -1) for part in (result.record.state_mean, result.record.state_sd))
@@ -215,7 +198,7 @@ def plot_states(result: Any, y: Any = None, truth: Any = None, ax: Any = None) -
 
 
 def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = None, ax: Any = None) -> Any:
-    """The observations to come with their 50% and 90% intervals, after the last observations if these are given."""
+    """Forecast of the next observations with 50% and 90% intervals, after the last observations if given."""
     ahead = result.forecast(steps, inputs=inputs)
     values = ahead.y.reshape(*ahead.y.shape[:2], -1)
     axes = _panels(values.shape[2], ax, "plot_forecast")
@@ -237,25 +220,25 @@ def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = Non
 
 
 def plot_diagnostics(result: Any, ax: Any = None) -> Any:
-    """Effective particles, how many had offspring, the log-evidence of each step, and how far an approximation may be off.
+    """Effective sample size, unique ancestors, log-evidence of each step, and the estimated approximation error.
 
     Steps whose observation was set aside are marked; the title is the verdict on the run.
     """
     time = result.history["time"].values
     series: list[tuple[str, np.ndarray]] = []
     if not np.isnan(result.record.info.ess).all():
-        series.append(("effective particles", np.asarray(result.record.info.ess)))
+        series.append(("effective sample size", np.asarray(result.record.info.ess)))
     if not np.isnan(result.record.info.ancestors).all():
         series.append(("unique ancestors", np.asarray(result.record.info.ancestors)))
     series.append(("log-evidence of a step", np.asarray(result.record.info.log_evidence)))
     if not np.isnan(result.record.info.residual).all():
-        series.append(("nats off", approximation_error(result.record, result.method_facts.residuals_add_up)))
+        series.append(("error in nats", approximation_error(result.record, result.method_facts.residuals_add_up)))
     axes = _panels(len(series), ax, "plot_diagnostics")
     for panel, (label, values) in zip(axes, series, strict=True):
         panel.plot(time, np.where(np.isfinite(values), values, np.nan), color=BLUE, linewidth=0.8)
         panel.set_ylabel(label)
-        if label == "nats off":
-            panel.axhline(MAX_ERROR, color=ORANGE, linestyle="--", linewidth=1, label="not to be trusted above")
+        if label == "error in nats":
+            panel.axhline(MAX_ERROR, color=ORANGE, linestyle="--", linewidth=1, label="limit")
             panel.legend(frameon=False, fontsize="small", loc="best")
         for at in time[np.asarray(result.record.info.collapsed)][:50]:
             panel.axvline(at, color=ORANGE, linewidth=0.6)
@@ -265,8 +248,14 @@ def plot_diagnostics(result: Any, ax: Any = None) -> Any:
     return axes
 
 
-def _chosen(result: Any, names: Any) -> list[str]:
-    """The labels asked for: all, or those of the names given."""
+def _true_values(params: Parameters, truth: dict[str, Any] | None) -> dict[str, float]:
+    """The true value of each label, if they are known."""
+    values = () if truth is None else params.vector(truth)
+    return {label: float(value) for label, value in zip(params.labels, values, strict=truth is not None)}
+
+
+def _labels(result: Any, names: Any) -> list[str]:
+    """All labels, or those of the given names."""
     labels = result.parameters.labels
     if names is None:
         if not labels:
@@ -285,13 +274,15 @@ def _places(result: Any, name: str) -> range:
 
 
 def _panels(count: int, ax: Any, what: str, wide: bool = False) -> Any:
-    """Axes for this many panels, the user's own if given."""
+    """Axes for this many panels, or the user's own."""
     import matplotlib.pyplot as plt
 
     if ax is not None:
         axes = np.atleast_1d(ax)
         if axes.shape != (count,):
-            raise SettingError(f"{what}(ax=...) has shape {axes.shape}, but there are {count} panels: give one each.")
+            raise SettingError(
+                f"{what}(ax=...) has shape {axes.shape}, but there are {count} panels: give one per panel."
+            )
         return axes
     shape, size = ((1, count), (1 + 3 * count, 2.8)) if wide else ((count, 1), (7, 1 + 2.0 * count))
     figure, axes = plt.subplots(*shape, sharex=not wide, squeeze=False, figsize=size)

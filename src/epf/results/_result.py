@@ -11,9 +11,9 @@ import numpy as np
 
 from epf.errors import SettingError
 from epf.filters._base import BoundFilter, Filter
-from epf.model._check import is_number
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
+from epf.model._settings import require_number
 from epf.offline._base import Offline, Sequential
 from epf.posterior._posterior import Posterior
 from epf.results._forecast import Forecast, forecast
@@ -86,8 +86,7 @@ class Answer(Generic[Method, Rows]):
 
     def interval(self, mass: float = 0.9) -> dict[str, tuple[Any, Any]]:
         """Central posterior intervals by name."""
-        if not is_number(mass) or not 0.0 <= mass <= 1.0:
-            raise SettingError(f"interval({mass!r}): the mass must be one number between 0 and 1, such as 0.9.")
+        mass = require_number("interval", "mass", mass, low=0.0, high=1.0)
         low, high = self.quantile(0.5 - 0.5 * mass), self.quantile(0.5 + 0.5 * mass)
         return {name: (low[name], high[name]) for name in low}
 

@@ -1,9 +1,9 @@
-"""How far an answer is from the exact one, in units of the exact posterior.
+"""The error of a posterior against the exact one, in units of the exact posterior sd.
 
         z = (mean - exact mean) / exact sd,    r = sd / exact sd
 
-Both are needed: a mean alone hides overconfidence. The truth that made the data is not the target; a finite series
-leaves the exact posterior away from it.
+Both are needed: a mean alone hides overconfidence. The true parameters are not the target: with a finite series the exact
+posterior mean differs from them.
 """
 
 from typing import Any
@@ -23,8 +23,7 @@ def score(result: Any, exact: Any) -> Any:
     for dimension in ("time", "parameter"):
         if ours.sizes[dimension] == 0:
             raise SettingError(
-                f"score(result, exact): the two have no {dimension} in common, so nothing can be compared: give results of "
-                "the same model and series."
+                f"score(result, exact): the two have no {dimension} in common: give results of the same model and series."
             )
     return xr.Dataset({"z": (ours["mean"] - theirs["mean"]) / theirs["sd"], "r": ours["sd"] / theirs["sd"]})
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from epf.errors import ModelError, SettingError
-from epf.model._check import is_whole
+from epf.errors import ModelError
+from epf.model._settings import require_count
 from epf.numerics._keys import particle_keys, root_key
 from epf.storage._checkpoint import versions
 
@@ -108,9 +108,7 @@ def chains_to_arviz(result: "Chains", observed: Any) -> Any:
 def to_arviz(result: "Result", num_samples: int, observed: Any, seed: int) -> Any:
     """ArviZ's InferenceData; the draws are independent, so their division into chains has no meaning."""
     az = arviz()
-    if not is_whole(num_samples) or num_samples < _CHAINS:
-        raise SettingError(f"to_arviz(num_samples={num_samples!r}): it must be a whole number, {_CHAINS} or more.")
-    each = num_samples // _CHAINS
+    each = require_count("to_arviz", "num_samples", num_samples, least=_CHAINS) // _CHAINS
 
     def chains(values: np.ndarray) -> np.ndarray:
         return np.asarray(values)[: _CHAINS * each].reshape(_CHAINS, each, *np.shape(values)[1:])

@@ -8,7 +8,6 @@ each particle has marginals of its own, and quantiles are found by Newton's meth
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -29,15 +28,12 @@ _POINTS_OF_MANY = 41
 class GibbsMixture(Posterior):
     """sum_i w_i p(theta | path i)."""
 
+    parameters: Parameters
     gibbs: Gibbs
     statistic: Any
     theta: Float[Array, "p particles"]
     x: Float[Array, "*state particles"]
     weights: Float[Array, " particles"]
-    parameters: Parameters = eqx.field(init=False)
-
-    def __post_init__(self) -> None:
-        self.parameters = self.gibbs.parameters
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         pooled = self._on_one_grid()

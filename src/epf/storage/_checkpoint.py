@@ -1,7 +1,7 @@
 """A stream or an answer on disk: written whole or not at all, read without running anything.
 
-The file (`tensors.py` has its format) holds the arrays of the method's state and a header that says whose they are. What
-structure they are put into comes from the model and the method in hand, traced but not run; the file has no say in it.
+The file (`_tensors` has its format) holds the arrays of the method's state and a header that names the model and the method.
+The structure of the state comes from the model and the method at hand, traced but not run, never from the file.
 """
 
 import hashlib
@@ -29,9 +29,9 @@ from epf.storage._tensors import TensorFile, inspect, pack, write
 SCHEMA = 1
 _LIBRARIES = ("epfilter", "jax", "jaxlib", "numpyro", "equinox", "numpy")
 _NUMERICS = ("epfilter", "jax", "jaxlib")  # another version of these may round differently
-_MOST_STEPS = 2**31 - 1
-_MOST_INPUTS = 1 << 20
-# What a file may hold: in words, the function that reads it, and the methods that it may be of.
+_MAX_STEPS = 2**31 - 1
+_MAX_INPUTS = 1 << 20
+# What a file may hold: in words, the function that reads it, and the possible methods.
 _KINDS: dict[str, tuple[str, str, tuple[type, ...]]] = {
     "stream": ("a stream", "epf.Stream.load", (Filter,)),
     "result": ("a result", "epf.load", (Filter, Sequential)),
@@ -42,7 +42,7 @@ Wanted = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
 
 class Saved(NamedTuple):
-    """What a file held, checked."""
+    """The checked contents of a file."""
 
     kind: str
     method: Any
@@ -55,11 +55,11 @@ class Saved(NamedTuple):
 
 
 def owner(model: StateSpaceModel, method: Filter | Offline, inputs: int | None) -> dict[str, Any]:
-    """Whose state it is: the part of the header that stays the same while a stream runs.
+    """The model and the method: the part of the header that stays the same while a stream runs.
 
-    Before the first observation it is not known how many `inputs` there are, and the laws cannot be traced.
+    Before the first observation the number of `inputs` is not known, and the laws cannot be traced.
     """
-    whose = {
+    found = {
         "model": describe(model),
         "model_traces": "" if inputs is None else model_traces(model, inputs),
         "method": describe(method),
@@ -67,7 +67,7 @@ def owner(model: StateSpaceModel, method: Filter | Offline, inputs: int | None) 
         "versions": versions(),
         "precision": str(_float()),
     }
-    return {**whose, "fingerprint": _fingerprint(whose)}
+    return {**found, "fingerprint": _fingerprint(found)}
 
 
 def save_state(
@@ -81,9 +81,9 @@ def save_state(
     arrays: Mapping[str, np.ndarray],
     keep: int = 0,
 ) -> None:
-    """Write a method's state with whatever else belongs to it: `facts` as JSON, `arrays` beside those of the state."""
+    """Write a method's state, with further `facts` (JSON) and `arrays`; the `keep` files before it stay as FILE.1 ..."""
     header = {"kind": kind, "schema": SCHEMA, **whose, "seed": seed, "t": t, "facts": dict(facts)}
-    # Nothing is stored of a state before the first observation: it is made again from the seed.
+    # The state before the first observation is not stored: it is computed from the seed.
     stored = {name: np.asarray(leaf) for name, leaf in leaves("state", state).items()} if t else {}
     write(path, pack(header, {**stored, **arrays}), keep)
 
@@ -95,7 +95,7 @@ def load_state(
     method: Filter | Offline | None,
     others: Callable[[TensorFile, StateSpaceModel, Any], Wanted],
 ) -> Saved:
-    """Read what `save_state` wrote, for this model; `others` says which arrays there must be beside the state's."""
+    """Read what `save_state` wrote, for this model; `others` returns the arrays that must be there beside the state's."""
     check_is_model(model)
     file = inspect(path)
     header = check_header(file, *kinds)
@@ -109,14 +109,14 @@ def load_state(
     structure = _structure(method, model, header) if header["t"] else None
     own: Wanted = {name: (np.dtype(leaf.dtype), tuple(leaf.shape)) for name, leaf in leaves("state", structure).items()}
     found = file.read(own | beside)
-    _mind_versions(path, header)
+    _warn_of_versions(path, header)
     state = None if structure is None else _filled(structure, found)
     arrays = {name: array for name, array in found.items() if name not in own}
     return Saved(header["kind"], method, header["seed"], header["t"], header["inputs"], state, header["facts"], arrays)
 
 
 def check_header(file: TensorFile, *kinds: str) -> dict[str, Any]:
-    """The header, if every entry is of its kind; the schema is looked at first, since all else follows from it."""
+    """The header, if every entry is valid; the schema is checked first, since all else depends on it."""
     header, path = file.header, file.path
     schema = header.get("schema")
     if type(schema) is not int or schema != SCHEMA:
@@ -129,8 +129,8 @@ def check_header(file: TensorFile, *kinds: str) -> dict[str, Any]:
         raise malformed(path)
     if kind not in kinds:
         held, reader, _ = _KINDS[kind]
-        raise CheckpointError(f"{path} holds {held}, and {_KINDS[kinds[0]][0]} was asked for: use {reader}.")
-    if not _is_sound(header):
+        raise CheckpointError(f"{path} holds {held}, not {_KINDS[kinds[0]][0]}: use {reader}.")
+    if not _is_valid(header):
         raise malformed(path)
     if header["precision"] != str(_float()):
         raise CheckpointError(
@@ -141,15 +141,15 @@ def check_header(file: TensorFile, *kinds: str) -> dict[str, Any]:
 
 
 def malformed(path: Path) -> CheckpointError:
-    """The error for a header whose entries are not what they should be."""
-    return CheckpointError(f"{path} has a malformed header: use an earlier copy, or start afresh.")
+    """The error for a header with an invalid entry."""
+    return CheckpointError(f"{path} has a malformed header: use an earlier copy, or start again.")
 
 
-def _is_sound(header: Mapping[str, Any]) -> bool:
+def _is_valid(header: Mapping[str, Any]) -> bool:
     try:
         return (
-            _is_size(header.get("t"), _MOST_STEPS)
-            and _is_size(header.get("inputs"), _MOST_INPUTS)
+            _is_size(header.get("t"), _MAX_STEPS)
+            and _is_size(header.get("inputs"), _MAX_INPUTS)
             and type(header.get("seed")) is int
             and -(2**63) <= header["seed"] < 2**63
             and isinstance(header.get("versions"), dict)
@@ -160,20 +160,20 @@ def _is_sound(header: Mapping[str, Any]) -> bool:
             and "method" in header
             and header.get("fingerprint") == _fingerprint(header)
         )
-    except RecursionError:  # brackets within brackets, a thousand deep
+    except RecursionError:  # nested a thousand levels deep
         return False
 
 
 def number(path: Path, facts: Mapping[str, Any], name: str) -> float:
-    """A float that was stored exactly, infinity and NaN included."""
+    """A float that was stored exactly, also infinity or NaN."""
     try:
         return float.fromhex(facts[name])
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise CheckpointError(f"{path} has no proper {name!r} in its header: use an earlier copy.") from None
+        raise CheckpointError(f"{path} has no valid {name!r} in its header: use an earlier copy.") from None
 
 
 def observation_shape(model: StateSpaceModel, inputs: int) -> tuple[int, ...]:
-    """The shape of one observation, with nothing computed."""
+    """The shape of one observation; nothing is computed."""
     u = jax.ShapeDtypeStruct((inputs,), _float()) if inputs else None
     params, found = parameters(model), []
 
@@ -187,7 +187,7 @@ def observation_shape(model: StateSpaceModel, inputs: int) -> tuple[int, ...]:
 
 
 def versions() -> dict[str, str]:
-    """The libraries that an answer depends on."""
+    """Versions of the libraries that an answer depends on."""
     found = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:
@@ -198,35 +198,35 @@ def versions() -> dict[str, str]:
 
 
 def _check_owner(path: Path, header: dict[str, Any], model: StateSpaceModel, method: Any) -> None:
-    """Whether the file is of this model and this method."""
+    """Refuse a file of another model or method."""
     if header["method"] != json.loads(json.dumps(describe(method))):
         theirs, ours = _class_in(header["method"]), type(method).__name__
         how = f"{theirs}, not {ours}" if theirs != ours else f"{theirs} with other settings"
-        raise CheckpointError(f"{path} is of the method {how}: give the method that made it, or leave it out.")
+        raise CheckpointError(f"{path} was made by the method {how}: give that method, or leave it out.")
     same_tracer = all(header["versions"].get(name) == versions()[name] for name in ("jax", "numpyro"))
     described = header["model"] == json.loads(json.dumps(describe(model)))
     traced = same_tracer and header["t"] > 0
     if not described or (traced and header["model_traces"] != model_traces(model, header["inputs"])):
         theirs, ours = _class_in(header["model"]), type(model).__name__
         how = f"{theirs}, not {ours}" if theirs != ours else f"{theirs} with other fields, priors or laws"
-        raise CheckpointError(f"{path} is of the model {how}: give the model that made it.")
+        raise CheckpointError(f"{path} was made with the model {how}: give that model.")
 
 
-def _mind_versions(path: Path, header: dict[str, Any]) -> None:
+def _warn_of_versions(path: Path, header: dict[str, Any]) -> None:
     now = versions()
     for name in _NUMERICS:
         before = str(header["versions"].get(name))[:40]
         if before != now[name]:
             warnings.warn(
-                f"{path} was written with {name} {before}, and this is {now[name]}: the run goes on, but perhaps not bit "
-                "for bit as it would have.",
+                f"{path} was written with {name} {before}, and this is {now[name]}: the run continues, but its numbers may "
+                "differ in the last bits.",
                 EPFWarning,
                 stacklevel=4,
             )
 
 
 def _structure(method: Any, model: StateSpaceModel, header: Mapping[str, Any]) -> Any:
-    """The state's tree with shapes in place of arrays; nothing is computed."""
+    """The state with shapes in place of arrays; nothing is computed."""
     root, steps, inputs = root_key(header["seed"]), header["t"], header["inputs"]
     if not isinstance(method, Offline):
         return eqx.filter_eval_shape(start, bind(method, model, inputs), root)
@@ -242,7 +242,7 @@ def bind(method: Filter, model: StateSpaceModel, inputs: int) -> BoundFilter:
 
 
 def leaves(name: str, tree: Any) -> dict[str, Any]:
-    """The arrays of a tree by name; what is not an array is part of the structure."""
+    """The arrays of a tree by name; anything else is part of the structure."""
     pairs = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, _is_array))[0]
     return {f"{name}.{jax.tree_util.keystr(path, simple=True, separator='.')}": leaf for path, leaf in pairs}
 
@@ -260,7 +260,7 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _fingerprint(header: Mapping[str, Any]) -> str:
-    """Model and method in one short name."""
+    """A hash of model and method."""
     whose = [header["model"], header["model_traces"], header["method"]]
     return hashlib.sha256(json.dumps(whose, sort_keys=True).encode()).hexdigest()
 

@@ -1,9 +1,9 @@
-"""What a model and a method are, as plain JSON and as a short hash, so that a file can tell whose state it holds.
+"""Models and methods as JSON and as a hash, so that a file identifies what made it.
 
-A model is what it computes: its hash is that of the traces of its laws and of its prior, constants included, so a changed
-line in `transition()` is another model while a renamed file is not. A trace is written differently by another version of
-JAX; then class and fields alone are compared. A method is its class and its settings, from which those of the library can
-be made again.
+A model is identified by what it computes: the hash of the traces of its laws and prior, constants included. So a changed line
+in `transition()` makes another model, and a renamed file does not. Another version of JAX writes traces differently; then
+only class and fields are compared. A method is identified by its class and settings, from which the library's own methods
+are made again.
 """
 
 import dataclasses
@@ -26,9 +26,9 @@ from epf.model._model import StateSpaceModel, advance, initial_law, observation_
 from epf.offline._base import MarkovChains
 from epf.storage._methods import rebuildable
 
-_SMALL = 64  # numbers of an array that a description shows; a larger one is shown by its hash
+_SMALL = 64  # largest array that a description contains; a larger one is represented by its hash
 _DEPTH = 12
-# What sets the size of tables or the length of a trace, which a file alone must not be able to blow up.
+# Limits of settings that determine memory or compile time, since a file may be hostile.
 _LIMITS = {
     "order": 32,
     "nodes": 100_000,
@@ -41,13 +41,13 @@ _LIMITS = {
     "draws": 64,
     "ahead": 64,
 }
-# The filters of Markov chains are not in their file, nor are draws that are still to come: to look at them costs nothing.
+# The file of Markov chains holds neither their filters nor future draws, so these numbers cost nothing when it is read.
 _LIMITS_OF_CHAINS = {"particles": 1 << 20, "draws": math.inf}
 
 
 @lru_cache
 def _by_name() -> dict[str, type]:
-    """The classes that a file may name; loaded when a file asks for one, not with the library."""
+    """The classes that a file may name, imported on first use."""
     from epf.posterior.samplers._inverse_cdf import InverseCDF
     from epf.posterior.samplers._metropolis import Laplace, Metropolis
     from epf.posterior.samplers._slice import Slice
@@ -68,7 +68,7 @@ def _by_name() -> dict[str, type]:
 
 
 def describe(value: Any, depth: int = _DEPTH) -> Any:
-    """Any setting or field as JSON: numbers and words as they are, objects as their class and fields."""
+    """Any setting or field as JSON: numbers and text as they are, objects as class and fields."""
     if value is None or isinstance(value, bool | str | int):
         return value
     if isinstance(value, float):
@@ -102,8 +102,8 @@ def _describe_array(array: np.ndarray) -> Any:
 def rebuild(description: Any, size: int, allowed: tuple[type, ...]) -> Any:
     """A method of the library, of an allowed kind, from its description in a file of `size` bytes.
 
-    An error asks for the method where that cannot be done: it has parts of the user's own, or numbers so large that only
-    the user should be able to ask for what they cost.
+    Raises an error that asks for the method if it has parts of the user's own, or settings too large to accept from a
+    file.
     """
     try:
         method = _rebuild(description, _DEPTH) if _is_modest(description, size // 4, _DEPTH) else None
@@ -117,7 +117,7 @@ def rebuild(description: Any, size: int, allowed: tuple[type, ...]) -> Any:
 
 
 def _is_modest(value: Any, numbers: int, depth: int) -> bool:
-    """Whether no setting asks for more than a file with so many numbers can be the outcome of."""
+    """Whether every setting is within its limit; a file with this many `numbers` cannot come from larger ones."""
     if depth == 0:
         return False
     if isinstance(value, list):
@@ -168,7 +168,7 @@ def _rebuild(value: Any, depth: int) -> Any:
 
 
 def model_traces(model: StateSpaceModel, inputs: int) -> str:
-    """The hash of all that the model computes, for a row of so many inputs (0 for None)."""
+    """The hash of everything that the model computes, for this number of inputs (0 for none)."""
     params = parameters(model)
     number = jnp.zeros(()).dtype
     theta = jax.ShapeDtypeStruct((params.size,), number)
@@ -183,7 +183,7 @@ def model_traces(model: StateSpaceModel, inputs: int) -> str:
             hasher.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
 
     def density_of(law_of: Callable[..., Distribution]) -> Callable[..., Any]:
-        """A law by its log-density. (Its leaves would do, but their order changes from one process to the next.)"""
+        """A law is identified by its log-density: the order of its leaves changes from process to process."""
 
         def at(value: jax.Array, *arguments: Any) -> jax.Array:
             law = law_of(*arguments)
@@ -202,7 +202,7 @@ def model_traces(model: StateSpaceModel, inputs: int) -> str:
 
 
 def _values(model: StateSpaceModel, theta: jax.Array, u: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Something of the shapes of the state, its new part and an observation."""
+    """Zeros with the shapes of the state, its new part and an observation."""
     p = parameters(model).named(theta)
     x = jnp.zeros(initial_law(model, p).event_shape)
     new = jnp.zeros(transition_law(model, p, x, u).event_shape)
@@ -210,7 +210,7 @@ def _values(model: StateSpaceModel, theta: jax.Array, u: jax.Array | None) -> tu
 
 
 def _kind(value: Any) -> str:
-    """The classes of a law and of those within it."""
+    """The class names of a law and of the laws inside it."""
     if not isinstance(value, Distribution):
         return type(value).__name__
     inner = [getattr(value, name) for name in ("base_dist", "component_distribution") if hasattr(value, name)]

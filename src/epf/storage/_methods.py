@@ -1,4 +1,4 @@
-"""The methods of the library by the names that commands and files know them by; each loads when it is asked for."""
+"""The methods of the library by the names that commands and files use; each is imported on first use."""
 
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -7,15 +7,15 @@ from epf.errors import SettingError
 
 
 class Entry(NamedTuple):
-    """Where a method is, the settings that its name stands for, and what it can be given."""
+    """Module and class of a method, and the settings that its name implies."""
 
     module: str
     title: str
     settings: tuple[tuple[str, Any], ...] = ()
     particles: bool = True
-    """It has particles, so that their number can be said."""
+    """Whether the number of particles is a setting."""
     in_files: bool = True
-    """It is made again from the settings in a file; a grid of the user's own is not."""
+    """Whether the method can be made again from the settings in a file."""
 
 
 METHODS = {
@@ -39,7 +39,7 @@ METHODS = {
 
 
 def entry(name: str) -> Entry:
-    """The method of this name; hyphens, underscores and capitals do not matter."""
+    """The method of this name; hyphens, underscores and case are ignored."""
     plain = {key.replace("-", ""): found for key, found in METHODS.items()}
     key = name.lower().replace("-", "").replace("_", "")
     if key not in plain:
@@ -48,11 +48,11 @@ def entry(name: str) -> Entry:
 
 
 def make(name: str, particles: int | None = None, **settings: Any) -> Any:
-    """A method by its name, with as many particles if it has any."""
+    """A method by name, with the given number of particles."""
     found = entry(name)
     if particles is not None:
         if not found.particles:
-            raise SettingError(f"{name} has no particles whose number could be set: leave it out.")
+            raise SettingError(f"{name} has no particles: leave out their number.")
         settings = {"particles": particles, **settings}
     return load(found)(**dict(found.settings), **settings)
 
