@@ -132,15 +132,16 @@ def random_program(rng, depth):
 def test_random_programs_have_no_power_that_is_not_said():
     """Their Taylor coefficients, from another evaluation of the same trace, vanish wherever no term reaches."""
     rng, indices, said_less_than_all = np.random.default_rng(0), total_degree(3, 4), 0
-    for _ in range(25):
+    for _ in range(8):
         program = random_program(rng, 3)
         terms = structure(program, 3).terms
-        coefficients = taylor.expand(program, Monomial(indices, [0.3, -0.6, 0.8]))
+        basis = Monomial(indices, [0.3, -0.6, 0.8])
+        coefficients = jax.jit(lambda program=program, basis=basis: taylor.expand(program, basis))()
         for k, value in zip(indices.exponents, coefficients.tolist(), strict=True):
             if not any(all(i <= d for i, d in zip(k, term, strict=True)) for term in terms):
                 said_less_than_all += 1
                 assert abs(value) < 1e-12, (terms, k)
-    assert said_less_than_all > 300  # otherwise nothing was tested
+    assert said_less_than_all > 80  # otherwise nothing was tested
 
 
 @pytest.mark.usefixtures("float64")

@@ -1,8 +1,8 @@
 """Chebyshev coefficients of a function of theta from its values at the nodes of a box.
 
 At nodes the polynomial of one parameter is the interpolant, whose error on the box is at most 4 times that of the best
-polynomial up to order 20. Unlike Taylor's it asks for values only, and it converges on the whole box wherever in the complex
-plane the function's singularities are, if more slowly the closer they come. Trefethen, Approximation Theory and
+polynomial up to order 20. Unlike a Taylor series it needs values only, and it converges on the whole box wherever the
+singularities of the function lie in the complex plane, but more slowly the closer they are. Trefethen, Approximation Theory and
 Approximation Practice (2013), chapters 8 and 15.
 """
 

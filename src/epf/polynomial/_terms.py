@@ -1,8 +1,8 @@
-"""A program evaluated on sets of terms: what kind of function of theta each entry of each array is.
+"""Evaluate a traced program on sets of terms: what kind of function of theta every entry of every array is.
 
-A term is one degree for each parameter, infinite where it is no polynomial in it; an entry's terms say that it is a sum of
-such functions. A term stands for all that lie below it, so only the highest are kept. Arrays that depend on theta are
-numpy arrays of such sets; those that do not are numbers, where they are known while tracing, or None.
+A term has one degree per parameter, infinite if it is not a polynomial in it. An entry is a sum of functions with its
+terms. A term covers all terms with lower degrees, so only the highest are kept. Arrays that depend on theta are numpy
+arrays of sets of terms; other arrays are numbers, if known while tracing, or None.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-# Operations that are linear in some of their operands together; the others (places, conditions) are to be constants.
+# Operations that are jointly linear in some of their operands; the others (indices, conditions) must be constants.
 _EVERY = slice(None)
 _LINEAR_IN: dict[str, slice] = {
     **dict.fromkeys(
@@ -80,7 +80,7 @@ def constant_exponent(equation: Any) -> float | None:
 
 
 def at_once(bind: Callable[..., list[Any]], arguments: Sequence[Any]) -> list[Any]:
-    """What is made of plain numbers alone is worked out here and now, also inside a trace; anything else as usual."""
+    """Evaluate an operation on plain numbers immediately, even inside a trace; otherwise bind it as usual."""
     if not all(is_plain(argument) for argument in arguments):
         return bind(*arguments)
     with jax.ensure_compile_time_eval():
