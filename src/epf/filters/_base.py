@@ -118,7 +118,7 @@ class Filter(Settings):
     """Settings of an online algorithm; `bind` makes it an algorithm for one model."""
 
     @property
-    def capacity(self) -> int | None:
+    def max_observations(self) -> int | None:
         """How many observations there is room for; None for a filter whose memory does not grow."""
         return None
 

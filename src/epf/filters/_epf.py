@@ -7,8 +7,10 @@ can be chosen; the defaults hold where the paper's own expansions break.
 from jaxtyping import Array
 
 from epf.filters._learner import BoundLearner, PolynomialLearner
+from epf.filters._particle import BoundParticleFilter
 from epf.model._model import StateSpaceModel
-from epf.statistics._automatic import choose_gibbs
+from epf.posterior.samplers._automatic import default_sampler
+from epf.statistics._log_polynomial import LogPolynomial
 
 
 class EPF(PolynomialLearner):
@@ -19,6 +21,11 @@ class EPF(PolynomialLearner):
     nothing is resampled. A `discount` below 1 forgets the past at that rate per step, for parameters that drift slowly.
     """
 
-    def bind(self, model: StateSpaceModel, u: Array | None = None) -> BoundLearner:
-        gibbs = choose_gibbs(model, u, "polynomial", self.approximation, self.sampler, self.discount)
-        return BoundLearner(*self.parts(model, u), gibbs, u, self.refresh)
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> BoundParticleFilter:
+        bound = self.parts(model, u)
+        size = bound[1].size
+        if size == 0:
+            return BoundParticleFilter(*bound)  # nothing to learn: the plain particle filter
+        sampler = self.sampler or default_sampler(size)
+        gibbs = LogPolynomial.of(model, self.approximation, sampler, self.discount, u)
+        return BoundLearner(*bound, gibbs, u, self.refresh)

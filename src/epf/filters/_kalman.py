@@ -24,6 +24,7 @@ from epf.filters._base import BoundFilter, Caveat, Filter, Info
 from epf.model._laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters, Values
+from epf.model._settings import flag
 from epf.model._tracing import depends_on, is_affine
 from epf.numerics._keys import particle_keys, root_key
 from epf.posterior._posterior import Posterior
@@ -53,15 +54,12 @@ Moments = Callable[[Array], tuple[Array, Array]]  # mean and covariance of a law
 class Kalman(Filter):
     """A Gaussian for the state and the parameters together; `extended` or `unscented` for what is not linear."""
 
-    extended: bool = False
-    unscented: bool = False
+    extended: bool = flag(False)
+    unscented: bool = flag(False)
 
-    def __check_init__(self) -> None:
-        for name in ("extended", "unscented"):
-            if not isinstance(getattr(self, name), bool):
-                raise SettingError(f"Kalman({name}={getattr(self, name)!r}): it must be True or False.")
+    def check_together(self) -> None:
         if self.extended and self.unscented:
-            raise SettingError("Kalman(extended=True, unscented=True): it is either the one or the other.")
+            raise SettingError("Kalman(extended=True, unscented=True): choose one of the two.")
 
     @property
     def exact(self) -> bool:

@@ -15,16 +15,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.errors import SettingError
 from epf.filters._particle import BoundParticleFilter, Chosen, Cloud, ParticleFilter, Piece, over_particles
-from epf.model._check import is_number, is_whole, plain
+from epf.model._settings import count, instance, number
 from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler
 from epf.statistics import _follow as following
 from epf.statistics._approximation import Approximation, Chebyshev, Taylor
-from epf.statistics._automatic import try_out
 from epf.statistics._base import Gibbs
-from epf.statistics._log_polynomial import LogPolynomial
+from epf.statistics._log_polynomial import LogPolynomial, try_out
 from epf.statistics._mixture import GibbsMixture
 
 _EAGER = 4  # times `refresh` steps at the start, in which theta is drawn at every step: the posterior still moves fast
@@ -33,28 +31,10 @@ _EAGER = 4  # times `refresh` steps at the start, in which theta is drawn at eve
 class PolynomialLearner(ParticleFilter):
     """Settings of a filter whose particles carry a polynomial log-density."""
 
-    approximation: Approximation = eqx.field(default=Chebyshev(), converter=plain)
-    sampler: Sampler | None = eqx.field(default=None, converter=plain)
-    refresh: int = eqx.field(default=10, converter=plain)
-    discount: float = eqx.field(default=1.0, converter=plain)
-
-    def __check_init__(self) -> None:
-        name = type(self).__name__
-        if not isinstance(self.approximation, Approximation):
-            raise SettingError(
-                f"{name}(approximation={self.approximation!r}): give epf.Chebyshev(order) or epf.Taylor(order, centre)."
-            )
-        if self.sampler is not None and not isinstance(self.sampler, Sampler):
-            raise SettingError(
-                f"{name}(sampler={self.sampler!r}): give a sampler such as epf.samplers.InverseCDF() or "
-                "epf.samplers.Slice()."
-            )
-        if not is_whole(self.refresh) or self.refresh < 1:
-            raise SettingError(f"{name}(refresh={self.refresh!r}): theta is drawn every so many steps, 1 or more.")
-        if not is_number(self.discount) or not 0.0 < self.discount <= 1.0:
-            raise SettingError(
-                f"{name}(discount={self.discount!r}): it must lie above 0 and be at most 1 (nothing is forgotten)."
-            )
+    approximation: Approximation = instance(Chebyshev(), Approximation, example="epf.Chebyshev(order)")
+    sampler: Sampler | None = instance(None, Sampler, example="epf.samplers.InverseCDF()", optional=True)
+    refresh: int = count(10)
+    discount: float = number(1.0, above=0.0, high=1.0)
 
 
 class Memory(eqx.Module):

@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from epf.errors import SettingError, UnsupportedModelError
+from epf.errors import UnsupportedModelError
 from epf.filters._base import Caveat
 from epf.filters._particle import BoundParticleFilter, Cloud, ParticleFilter, over_particles
-from epf.model._check import is_number
 from epf.model._model import StateSpaceModel, parameters
+from epf.model._settings import number
 from epf.numerics._linear_algebra import semidefinite_root
 from epf.numerics._weighted import mean_and_sd
 
@@ -28,16 +28,14 @@ from epf.numerics._weighted import mean_and_sd
 class LiuWest(ParticleFilter):
     """A particle filter whose parameters are perturbed at every step: by `rho`, or by a `discount` if one is given."""
 
-    rho: float = 0.9
-    discount: float | None = None
-
-    def __check_init__(self) -> None:
-        if not is_number(self.rho) or not 0.0 < self.rho <= 1.0:
-            raise SettingError(f"LiuWest(rho={self.rho!r}): it must lie between 0 and 1; 1 means no perturbation.")
-        if self.discount is not None and not (is_number(self.discount) and 1.0 / 3.0 < self.discount <= 1.0):
-            raise SettingError(
-                f"LiuWest(discount={self.discount!r}): it must lie between 1/3 and 1, typically 0.95 to 0.99."
-            )
+    rho: float = number(0.9, above=0.0, high=1.0)
+    discount: float | None = number(
+        None,
+        above=1.0 / 3.0,
+        high=1.0,
+        optional=True,
+        words="a number between 1/3 and 1, typically 0.95 to 0.99, or None",
+    )
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundLiuWest":
         discrete = parameters(model).discrete

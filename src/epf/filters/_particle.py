@@ -17,12 +17,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.errors import SettingError
 from epf.filters._base import BoundFilter, Filter, Info
-from epf.model._check import is_whole, plain
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
 from epf.model._parameters import Parameters
+from epf.model._settings import count, instance
 from epf.numerics._keys import particle_keys
 from epf.posterior._posterior import ParticlePosterior, Posterior
 from epf.smc._weights import uniform, weigh
@@ -127,24 +126,9 @@ def move_unseen(
 class ParticleFilter(Filter):
     """Settings of a filter of N weighted particles: a proposal and a resampling scheme."""
 
-    particles: int = eqx.field(default=1000, converter=plain)
-    proposal: Proposal = Automatic()
-    resampling: Resampling = Systematic()
-
-    def __check_init__(self) -> None:
-        name = type(self).__name__
-        if not is_whole(self.particles) or self.particles < 1:
-            raise SettingError(f"{name}(particles={self.particles!r}): it must be a whole number, 1 or more.")
-        if not isinstance(self.proposal, Proposal):
-            raise SettingError(
-                f"{name}(proposal={self.proposal!r}): it must be a proposal such as epf.proposals.Bootstrap() or "
-                "epf.proposals.Guided(law)."
-            )
-        if not isinstance(self.resampling, Resampling):
-            raise SettingError(
-                f"{name}(resampling={self.resampling!r}): it must be a scheme such as "
-                "epf.resampling.Systematic(threshold=0.5)."
-            )
+    particles: int = count(1000)
+    proposal: Proposal = instance(Automatic(), Proposal, example="epf.proposals.Bootstrap()")
+    resampling: Resampling = instance(Systematic(), Resampling, example="epf.resampling.Systematic(threshold=0.5)")
 
     def parts(self, model: StateSpaceModel, u: Array | None) -> tuple[StateSpaceModel, Parameters, Any, Proposal]:
         """The first fields of a `BoundParticleFilter`: model, parameters, settings and the proposal for this model."""

@@ -9,20 +9,19 @@ its place, with a share of plain resampling mixed in, and the second stage divid
 auxiliary filter, 1999).
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.filters._learner import BoundLearner, Memory, PolynomialLearner
 from epf.filters._particle import Chosen, Cloud, distinct, finite, over_particles, propose
-from epf.model._check import plain
 from epf.model._laws import centre
 from epf.model._model import StateSpaceModel, transition_law
+from epf.model._settings import count, one_of
 from epf.smc._weights import weigh
 from epf.smc.proposals._base import log_likelihood
 from epf.smc.proposals._optimal import Optimal
-from epf.statistics._automatic import check_conjugate, check_statistics, choose_gibbs
+from epf.statistics._automatic import STATISTICS, check_conjugate, choose_gibbs
 from epf.statistics._conjugate import Conjugate
 
 _PLAIN = 0.1  # least share of a first stage that does not look at y, where the predictive is not exact
@@ -36,11 +35,8 @@ class ParticleLearning(PolynomialLearner):
     the coming observation gives.
     """
 
-    refresh: int = eqx.field(default=1, converter=plain)
-    statistics: str = "automatic"
-
-    def __check_init__(self) -> None:
-        check_statistics("ParticleLearning", self.statistics)
+    refresh: int = count(1)
+    statistics: str = one_of("automatic", *STATISTICS)
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundParticleLearning":
         check_conjugate("ParticleLearning", self.statistics, model, u)

@@ -18,15 +18,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.errors import SettingError, UnsupportedModelError
+from epf.errors import UnsupportedModelError
 from epf.filters._base import BoundFilter, Filter, Info
 from epf.filters._learner import describe_gibbs, follow
 from epf.filters._particle import Piece, finite, move_unseen, over_particles, propose, start
 from epf.filters._window import Window, accepted, has_lags, moved_by_chance, start_term, states, terms
-from epf.model._check import is_whole, plain
 from epf.model._laws import support
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, shapes, transition_law
 from epf.model._parameters import Parameters
+from epf.model._settings import count, instance, one_of
 from epf.numerics._keys import particle_keys
 from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler
@@ -35,9 +35,9 @@ from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
 from epf.statistics import _follow as following
 from epf.statistics._approximation import Approximation, Chebyshev
-from epf.statistics._automatic import check_conjugate, check_statistics, choose_gibbs, try_out
+from epf.statistics._automatic import STATISTICS, check_conjugate, choose_gibbs
 from epf.statistics._base import Gibbs
-from epf.statistics._log_polynomial import LogPolynomial
+from epf.statistics._log_polynomial import LogPolynomial, try_out
 from epf.statistics._mixture import GibbsMixture
 
 _STRIDE = 2.4  # of the chains' spread, the longest step of a state; the length is drawn anew for each
@@ -62,30 +62,13 @@ class PracticalFilter(Filter):
     `sampler`), or "automatic": conjugate where the model is. `proposal` draws a new state before the sweeps.
     """
 
-    particles: int = eqx.field(default=500, converter=plain)
-    lag: int = eqx.field(default=20, converter=plain)
-    sweeps: int = eqx.field(default=5, converter=plain)
-    proposal: Proposal = Automatic()
-    statistics: str = "automatic"
-    approximation: Approximation = eqx.field(default=Chebyshev(), converter=plain)
-    sampler: Sampler | None = eqx.field(default=None, converter=plain)
-
-    def __check_init__(self) -> None:
-        for name, least in (("particles", 2), ("lag", 2), ("sweeps", 1)):
-            value = getattr(self, name)
-            if not is_whole(value) or value < least:
-                raise SettingError(f"PracticalFilter({name}={value!r}): it must be a whole number, {least} or more.")
-        if not isinstance(self.proposal, Proposal):
-            raise SettingError(
-                f"PracticalFilter(proposal={self.proposal!r}): it must be a proposal such as epf.proposals.Bootstrap()."
-            )
-        if not isinstance(self.approximation, Approximation):
-            raise SettingError(f"PracticalFilter(approximation={self.approximation!r}): give epf.Chebyshev(order).")
-        if self.sampler is not None and not isinstance(self.sampler, Sampler):
-            raise SettingError(
-                f"PracticalFilter(sampler={self.sampler!r}): give a sampler such as epf.samplers.InverseCDF()."
-            )
-        check_statistics("PracticalFilter", self.statistics)
+    particles: int = count(500, least=2)
+    lag: int = count(20, least=2)
+    sweeps: int = count(5)
+    proposal: Proposal = instance(Automatic(), Proposal, example="epf.proposals.Bootstrap()")
+    statistics: str = one_of("automatic", *STATISTICS)
+    approximation: Approximation = instance(Chebyshev(), Approximation, example="epf.Chebyshev(order)")
+    sampler: Sampler | None = instance(None, Sampler, example="epf.samplers.InverseCDF()", optional=True)
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundPracticalFilter":
         check_conjugate("PracticalFilter", self.statistics, model, u)

@@ -10,15 +10,14 @@ as Gilks and Berzuini propose, keeps the work of a step constant on average.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.errors import SettingError, UnsupportedModelError
+from epf.errors import UnsupportedModelError
 from epf.filters._particle import BoundParticleFilter, Chosen, ParticleFilter, Piece, over_particles
-from epf.model._check import is_number, is_whole, plain
 from epf.model._laws import log_prob, log_prob_observed
 from epf.model._model import StateSpaceModel, initial_law, observation_law, shapes, transition_law
 from epf.model._parameters import Parameters
+from epf.model._settings import count, number
 from epf.numerics._keys import root_key
 from epf.numerics._linear_algebra import semidefinite_root
 
@@ -48,23 +47,13 @@ class ResampleMove(ParticleFilter):
     at every resampling. There is room for paths of `capacity` steps.
     """
 
-    capacity: int = eqx.field(default=1000, converter=plain)
-    moves: int = eqx.field(default=3, converter=plain)
-    rate: float | None = eqx.field(default=100.0, converter=plain)
+    capacity: int = count(1000)
+    moves: int = count(3)
+    rate: float | None = number(100.0, above=0.0, optional=True)
 
-    def __check_init__(self) -> None:
-        if not is_whole(self.capacity) or self.capacity < 1:
-            raise SettingError(
-                f"ResampleMove(capacity={self.capacity!r}): the number of steps that a path has room for must be a whole "
-                "number, 1 or more."
-            )
-        if not is_whole(self.moves) or self.moves < 1:
-            raise SettingError(f"ResampleMove(moves={self.moves!r}): it must be a whole number, 1 or more.")
-        if self.rate is not None and not (is_number(self.rate) and 0.0 < self.rate < np.inf):
-            raise SettingError(
-                f"ResampleMove(rate={self.rate!r}): theta moves with probability rate / t, so give a number above 0, or "
-                "None to move at every resampling."
-            )
+    @property
+    def max_observations(self) -> int:
+        return self.capacity
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundResampleMove":
         bound = self.parts(model, u)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 from numpyro.distributions import Distribution, constraints
 
-from epf.errors import DataError, ModelError, SettingError, kind, reason
+from epf.errors import DataError, ModelError, kind, reason
 from epf.model._laws import draw, support, weighs_single_components
 from epf.model._model import (
     StateSpaceModel,
@@ -28,7 +28,6 @@ from epf.model._model import (
 )
 from epf.model._parameters import Parameters
 from epf.model._settings import is_number as is_number
-from epf.model._settings import is_whole
 from epf.model._settings import plain as plain
 from epf.numerics._keys import particle_keys, root_key
 
@@ -137,13 +136,6 @@ def check_inputs(model: StateSpaceModel, inputs: Any, steps: int, first: int = 0
     if uses_time(model):
         return jnp.asarray(np.concatenate([array, time_columns(first, steps).astype(array.dtype)], axis=1))
     return None if inputs is None else jnp.asarray(array)
-
-
-def check_seed(seed: object) -> int:
-    """The seed as a Python integer that fits into a key."""
-    if not is_whole(seed) or not -(2**63) <= seed < 2**63:
-        raise SettingError(f"seed={seed!r}: must be a whole number of at most 63 bits.")
-    return int(seed)
 
 
 def _numbers(values: Any, name: str, first: int) -> np.ndarray:

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from epf.errors import NumericalError
-from epf.model._check import check_inputs, check_model, check_seed
+from epf.model._check import check_inputs, check_model
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Values
-from epf.model._settings import require_count
+from epf.model._settings import check_seed, require_count
 from epf.numerics._keys import root_key, step_key
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.errors import SettingError
-from epf.model._check import check_seed, is_number, is_whole
 from epf.model._parameters import Parameters, as_floats
+from epf.model._settings import check_seed, is_number, is_whole
 from epf.numerics._keys import root_key
 from epf.numerics._weighted import mean_and_sd, quantiles
 

@@ -15,11 +15,13 @@ from jaxtyping import Array, Float
 from epf.errors import DataError, SettingError, UnsupportedModelError
 from epf.filters._bank import Filters
 from epf.filters._epf import EPF
+from epf.filters._learner import BoundLearner
 from epf.filters._particle import Piece
 from epf.filters.marginal._marginal import MarginalEPF
-from epf.model._check import check_inputs, check_model, check_observations, check_seed, is_whole
+from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
 from epf.model._parameters import as_floats
+from epf.model._settings import check_seed, is_whole
 from epf.numerics._keys import particle_keys, root_key, step_key
 from epf.posterior._chart import prior_box
 from epf.posterior.samplers._inverse_cdf import InverseCDF
@@ -208,7 +210,8 @@ def _look(
         raise DataError("The path needs x_0 and at least one more state: give x with T + 1 rows.")
     us = check_inputs(model, inputs, len(path) - 1)
     u = None if us is None else us[0]
-    gibbs = method.bind(model, u).gibbs
+    bound = method.bind(model, u)
+    gibbs = bound.gibbs if isinstance(bound, BoundLearner) else None
     if not isinstance(gibbs, LogPolynomial):
         raise UnsupportedModelError("This model has no unknown parameters, so there is no Gibbs density to look at.")
     low, high = prior_box(gibbs.chart)

@@ -33,10 +33,10 @@ def check_method(method: object, *kinds: type) -> None:
 
 def check_capacity(method: Filter, steps: int) -> None:
     """Refuse a series that is longer than the method's memory."""
-    if method.capacity is not None and steps > method.capacity:
+    if method.max_observations is not None and steps > method.max_observations:
         name = type(method).__name__
         raise SettingError(
-            f"{name}(capacity={method.capacity}) keeps paths of {method.capacity} steps, and there are {steps} "
+            f"{name}(capacity={method.max_observations}) keeps paths of {method.max_observations} steps, and there are {steps} "
             f"observations: make it epf.{name}(capacity={steps}) or more, or use epf.EPF, whose memory does not grow."
         )
 

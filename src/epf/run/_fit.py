@@ -13,8 +13,9 @@ from jaxtyping import Array
 
 from epf.errors import EPFWarning, NumericalError, SettingError
 from epf.filters._base import Filter, ReplayingFilter, start, strong
-from epf.model._check import check_inputs, check_model, check_observations, check_seed
+from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._model import StateSpaceModel
+from epf.model._settings import check_seed
 from epf.numerics._keys import root_key, step_key
 from epf.offline._base import MarkovChains, Offline, Sequential
 from epf.results._chains import Chains

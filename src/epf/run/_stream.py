@@ -11,9 +11,9 @@ import numpy as np
 
 from epf.errors import CheckpointError, DataError
 from epf.filters._base import BoundFilter, Filter, Info, Past, ReplayingFilter, start
-from epf.model._check import Shapes, check_inputs, check_model, check_observations, check_seed
+from epf.model._check import Shapes, check_inputs, check_model, check_observations
 from epf.model._model import TIME_COLUMNS, StateSpaceModel, check_is_model, first_row, uses_time
-from epf.model._settings import is_whole, require_count
+from epf.model._settings import check_seed, is_whole, require_count
 from epf.numerics._keys import root_key
 from epf.posterior._posterior import Posterior
 from epf.results._forecast import Forecast, forecast

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from epf.errors import SettingError
-from epf.model._check import is_number, is_whole, plain
+from epf.model._settings import Rule, Settings, count, flag, is_number, one_of, setting
 from epf.posterior._chart import Chart, prior_box
 
 FORMS = ("automatic", "drift", "noise", "density")
@@ -31,7 +31,7 @@ def as_dictionary(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return dict(value) if named else dict.fromkeys(names, value)
 
 
-class Approximation(eqx.Module):
+class Approximation(Settings):
     """Base class of the approximations: which function is expanded (`of`), and to which `order`.
 
     "drift" expands the mean of a Gaussian law with known covariance and then squares it (theorem 3; the log-density has
@@ -43,15 +43,6 @@ class Approximation(eqx.Module):
     order: eqx.AbstractVar[int | None]
     of: eqx.AbstractVar[str]
 
-    def _check(self) -> None:
-        name = type(self).__name__
-        if self.order is not None and (not is_whole(self.order) or self.order < 1):
-            raise SettingError(
-                f"{name}(order={self.order!r}): the order of a polynomial must be a whole number, 1 or more."
-            )
-        if self.of not in FORMS:
-            raise SettingError(f"{name}(of={self.of!r}): choose from {', '.join(map(repr, FORMS))}.")
-
 
 class Taylor(Approximation):
     """A Taylor polynomial about a centre: the expansion of the paper.
@@ -61,20 +52,17 @@ class Taylor(Approximation):
     radius of convergence only: outside of it the Gibbs density is wrong, whatever the order.
     """
 
-    order: int | None = eqx.field(default=7, converter=plain)
-    centre: Any = eqx.field(default=None, converter=by_name)
-    of: str = "automatic"
-    follow: bool = False
-
-    def __check_init__(self) -> None:
-        self._check()
-        values = as_dictionary(self.centre, ("theta",)).values()
-        if self.centre is not None and not all(_are_numbers(value) for value in values):
-            raise SettingError(
-                f'Taylor(centre={self.centre!r}): give one number, or values by name such as {{"theta": 0.0}}.'
-            )
-        if not isinstance(self.follow, bool):
-            raise SettingError(f"Taylor(follow={self.follow!r}): it must be True or False.")
+    order: int | None = count(7, optional=True)
+    centre: Any = setting(
+        None,
+        Rule(
+            lambda centre: all(map(_are_numbers, _values(centre))), 'a number, or values by name such as {"theta": 0.0}'
+        ),
+        optional=True,
+        converter=by_name,
+    )
+    of: str = one_of("automatic", *FORMS)
+    follow: bool = flag(False)
 
 
 class Chebyshev(Approximation):
@@ -85,26 +73,33 @@ class Chebyshev(Approximation):
     two parameters), or "no" to keep it fixed.
     """
 
-    order: int | None = eqx.field(default=None, converter=plain)
-    box: Any = eqx.field(default=None, converter=by_name)
-    of: str = "automatic"
-    follow: str = "automatic"
+    order: int | None = count(None, optional=True)
+    box: Any = setting(
+        None,
+        Rule(
+            lambda box: all(map(_is_range, _values(box))), "(low, high) with low < high, for all parameters or by name"
+        ),
+        optional=True,
+        converter=by_name,
+    )
+    of: str = one_of("automatic", *FORMS)
+    follow: str = one_of("automatic", *FOLLOW)
 
-    def __check_init__(self) -> None:
-        self._check()
+    def check_together(self) -> None:
         if self.of == "noise":
             raise SettingError(
                 "Chebyshev(of='noise'): only a Taylor series can expand the noise; use epf.Taylor(of='noise')."
             )
-        if self.follow not in FOLLOW:
-            raise SettingError(f"Chebyshev(follow={self.follow!r}): choose from {', '.join(map(repr, FOLLOW))}.")
-        if self.box is not None:
-            for pair in as_dictionary(self.box, ("theta",)).values():
-                ends = np.asarray(pair, float) if _are_numbers(pair) else np.zeros(0)
-                if ends.shape[:1] != (2,) or not np.all(ends[0] < ends[1]):
-                    raise SettingError(
-                        f"Chebyshev(box={self.box!r}): give (low, high) with low < high, for all parameters or by name."
-                    )
+
+
+def _values(setting: Any) -> Any:
+    """The values of a setting that may be given by name."""
+    return as_dictionary(setting, ("theta",)).values()
+
+
+def _is_range(pair: Any) -> bool:
+    ends = np.asarray(pair, float) if _are_numbers(pair) else np.zeros(0)
+    return ends.shape[:1] == (2,) and bool(np.all(ends[0] < ends[1]))
 
 
 def _are_numbers(value: Any) -> bool:

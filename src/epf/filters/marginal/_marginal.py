@@ -14,7 +14,6 @@ reasons.
 from math import gcd
 from typing import Any
 
-import equinox as eqx
 from jaxtyping import Array
 
 from epf.errors import SettingError, UnsupportedModelError
@@ -23,8 +22,8 @@ from epf.filters._base import Filter
 from epf.filters.marginal._moving_nodes import MovingNodes
 from epf.filters.marginal._scattered_nodes import ScatteredNodes
 from epf.filters.marginal._tensor_nodes import FixedNodes, Grid
-from epf.model._check import is_number, is_whole, plain
 from epf.model._model import StateSpaceModel, parameters
+from epf.model._settings import Rule, count, flag, instance, is_whole, number, plain, setting
 from epf.posterior._chart import Chart
 from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
@@ -33,15 +32,19 @@ from epf.smc.resampling import Resampling, Systematic
 _NODES = {1: 11, 2: 13, 3: 7}
 _SCATTERED = 8  # nodes per squared number of parameters: some ten per coefficient of a quadratic
 _LEAST = 5
-_STREAMS = (
-    4  # of random numbers at scattered nodes, if their number allows: the noise's slope in theta falls by the root
-)
+_NODES_WORDS = f"a whole number of nodes, {_LEAST} or more, or one such number per parameter"
+_STREAMS = 4  # of random numbers at scattered nodes, if their number allows: noise's slope in theta falls by the root
 # Observations replayed per step. Scattered nodes are placed by what few of them say, which is soon out of date.
 _CATCH_UP, _CATCH_UP_SCATTERED = 8, 64
 
 
 def _plain_nodes(nodes: Any) -> Any:
     return tuple(plain(count) for count in nodes) if isinstance(nodes, tuple | list) else plain(nodes)
+
+
+def _are_counts(nodes: Any) -> bool:
+    counts = nodes if isinstance(nodes, tuple) else (nodes,)
+    return bool(counts) and all(is_whole(number) and number >= _LEAST for number in counts)
 
 
 class MarginalEPF(Filter):
@@ -54,46 +57,15 @@ class MarginalEPF(Filter):
     parameters that drift slowly; the nodes then stay too.
     """
 
-    particles: int = eqx.field(default=200, converter=plain)
-    nodes: int | tuple[int, ...] | None = eqx.field(default=None, converter=_plain_nodes)
-    regrid: bool = eqx.field(default=True, converter=plain)
-    proposal: Proposal = eqx.field(default=Automatic(even=True), converter=plain)
-    resampling: Resampling = eqx.field(default=Systematic(1.0), converter=plain)
-    catch_up: int | None = eqx.field(default=None, converter=plain)
-    discount: float = eqx.field(default=1.0, converter=plain)
-
-    def __check_init__(self) -> None:
-        if not is_whole(self.particles) or self.particles < 2:
-            raise SettingError(
-                f"MarginalEPF(particles={self.particles!r}): particles in each filter, a whole number, 2 or more."
-            )
-        counts = self.nodes if isinstance(self.nodes, tuple) else (self.nodes,)
-        if self.nodes is not None and not (counts and all(is_whole(n) and n >= _LEAST for n in counts)):
-            raise SettingError(
-                f"MarginalEPF(nodes={self.nodes!r}): nodes along each parameter, a whole number of {_LEAST} or more, or one "
-                "such number for each parameter."
-            )
-        if not isinstance(self.regrid, bool):
-            raise SettingError(
-                f"MarginalEPF(regrid={self.regrid!r}): must be True (the nodes follow the posterior) or False (they stay)."
-            )
-        if not isinstance(self.proposal, Proposal):
-            raise SettingError(
-                f"MarginalEPF(proposal={self.proposal!r}): it must be a proposal such as epf.proposals.Bootstrap() or "
-                "epf.proposals.Guided(law)."
-            )
-        if not isinstance(self.resampling, Resampling):
-            raise SettingError(
-                f"MarginalEPF(resampling={self.resampling!r}): it must be a scheme such as epf.resampling.Systematic(threshold=0.5)."
-            )
-        if self.catch_up is not None and not (is_whole(self.catch_up) and self.catch_up >= 2):
-            raise SettingError(
-                f"MarginalEPF(catch_up={self.catch_up!r}): observations replayed per step, a whole number, 2 or more."
-            )
-        if not is_number(self.discount) or not 0.0 < self.discount <= 1.0:
-            raise SettingError(
-                f"MarginalEPF(discount={self.discount!r}): it must lie above 0 and at most be 1 (nothing is forgotten)."
-            )
+    particles: int = count(200, least=2)
+    nodes: int | tuple[int, ...] | None = setting(
+        None, Rule(_are_counts, _NODES_WORDS), optional=True, converter=_plain_nodes
+    )
+    regrid: bool = flag(True)
+    proposal: Proposal = instance(Automatic(even=True), Proposal, example="epf.proposals.Bootstrap()")
+    resampling: Resampling = instance(Systematic(1.0), Resampling, example="epf.resampling.Systematic(threshold=0.5)")
+    catch_up: int | None = count(None, least=2, optional=True)
+    discount: float = number(1.0, above=0.0, high=1.0)
 
     @property
     def residuals_add_up(self) -> bool:

@@ -27,15 +27,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.errors import SettingError, UnsupportedModelError
+from epf.errors import UnsupportedModelError
 from epf.filters._base import Caveat
 from epf.filters._learner import describe_gibbs
 from epf.filters._particle import BoundParticleFilter, Chosen, Cloud, ParticleFilter, Piece, over_particles
 from epf.filters.online_em._estimate import ALL, RECENT, Estimate, boxed
 from epf.filters.online_em._missing_information import corrected
-from epf.model._check import is_number, is_whole, plain
 from epf.model._laws import log_prob_observed
 from epf.model._model import StateSpaceModel, initial_law
+from epf.model._settings import count, flag, instance, number
 from epf.numerics._keys import particle_keys, root_key
 from epf.numerics._sums import Plain
 from epf.polynomial import _basis as basis
@@ -46,8 +46,7 @@ from epf.posterior._posterior import PointPosterior
 from epf.posterior.samplers._automatic import default_sampler
 from epf.smc._backward import backward_draws
 from epf.statistics._approximation import Chebyshev, by_name, first_box
-from epf.statistics._automatic import try_out
-from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
+from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial, try_out
 
 _NEWTON = 2  # steps of the M-step at each time; it starts where the last one ended
 _PRIOR_DRAWS = 513
@@ -69,35 +68,14 @@ class OnlineEM(ParticleFilter):
     proportion.
     """
 
-    particles: int = eqx.field(default=300, converter=plain)
-    approximation: Chebyshev = eqx.field(default=Chebyshev(follow="shared"), converter=plain)
-    exponent: float = eqx.field(default=0.8, converter=plain)
-    burn_in: int = eqx.field(default=50, converter=plain)
-    averaging: float | None = eqx.field(default=0.0, converter=plain)
-    draws: int = eqx.field(default=2, converter=plain)
+    particles: int = count(300)
+    approximation: Chebyshev = instance(Chebyshev(follow="shared"), Chebyshev, example="epf.Chebyshev(order, box)")
+    exponent: float = number(0.8, above=0.5, high=1.0)
+    burn_in: int = count(50)
+    averaging: float | None = number(0.0, low=0.0, high=100.0, optional=True)
+    draws: int = count(2, least=2, words="a whole number, 2 or more: with one backward draw the paths degenerate")
     start: Any = eqx.field(default=None, converter=by_name)
-    prior: bool = False
-
-    def __check_init__(self) -> None:
-        if not isinstance(self.approximation, Chebyshev):
-            raise SettingError(f"OnlineEM(approximation={self.approximation!r}): give epf.Chebyshev(order, box).")
-        if not is_number(self.exponent) or not 0.5 < self.exponent <= 1.0:
-            raise SettingError(
-                f"OnlineEM(exponent={self.exponent!r}): steps t^-exponent must add up and their squares must not, so it "
-                "lies above 0.5 and is at most 1."
-            )
-        if not is_whole(self.burn_in) or self.burn_in < 1:
-            raise SettingError(f"OnlineEM(burn_in={self.burn_in!r}): it must be a whole number, 1 or more.")
-        if self.averaging is not None and not (is_number(self.averaging) and 0.0 <= self.averaging <= 100.0):
-            raise SettingError(
-                f"OnlineEM(averaging={self.averaging!r}): give a power between 0 (a plain average) and 100, or None."
-            )
-        if not is_whole(self.draws) or self.draws < 2:
-            raise SettingError(
-                f"OnlineEM(draws={self.draws!r}): it must be a whole number, 2 or more; with one the paths degenerate."
-            )
-        if not isinstance(self.prior, bool):
-            raise SettingError(f"OnlineEM(prior={self.prior!r}): it must be True or False.")
+    prior: bool = flag(False)
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundOnlineEM":
         bound = self.parts(model, u)

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.errors import SettingError
+from epf.model._settings import REQUIRED, Rule, setting
 from epf.posterior.samplers._base import LogDensity, Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF
 from epf.posterior.samplers._metropolis import Laplace
@@ -17,17 +16,18 @@ def _as_tuple(samplers: Any) -> Any:
     return tuple(samplers) if isinstance(samplers, list) else samplers
 
 
+def _are_samplers(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) > 0 and all(isinstance(one, Sampler) for one in value)
+
+
 class Composite(Sampler):
     """Applies several samplers in turn: each leaves the density invariant, so their composition does."""
 
-    samplers: tuple[Sampler, ...] = eqx.field(converter=_as_tuple)
-
-    def __check_init__(self) -> None:
-        whole = isinstance(self.samplers, tuple) and len(self.samplers) > 0
-        if not whole or not all(isinstance(sampler, Sampler) for sampler in self.samplers):
-            raise SettingError(
-                f"Composite({self.samplers!r}): give it a tuple of samplers, such as (epf.samplers.Laplace(), epf.samplers.Slice())."
-            )
+    samplers: tuple[Sampler, ...] = setting(
+        REQUIRED,
+        Rule(_are_samplers, "a tuple of samplers, such as (epf.samplers.Laplace(), epf.samplers.Slice())"),
+        converter=_as_tuple,
+    )
 
     def draw(self, key: PRNGKeyArray, log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:
         keys = jax.random.split(key, len(self.samplers))

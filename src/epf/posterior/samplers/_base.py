@@ -8,15 +8,16 @@ under `vmap`. So samplers evaluate at fixed points where possible.
 from abc import abstractmethod
 from collections.abc import Callable
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.model._settings import Settings
 
 # The log-density, up to a constant, at many points of the cube at once; -inf where the density is zero.
 LogDensity = Callable[[Float[Array, "points p"]], Float[Array, " points"]]
 
 
-class Sampler(eqx.Module):
+class Sampler(Settings):
     """Draws a point of the cube from a log-density, at a bounded cost."""
 
     @abstractmethod

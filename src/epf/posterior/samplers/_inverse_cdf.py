@@ -18,13 +18,12 @@ peak fills the grid). More points help.
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import SettingError
-from epf.model._check import is_whole, plain
+from epf.model._settings import count
 from epf.posterior._locate import profiles, span
 from epf.posterior._quadrature import STENCIL, grid, inverse, weights
 from epf.posterior.samplers._base import LogDensity, Sampler, value_at, values_at
@@ -37,13 +36,7 @@ _ZOOMS = 3
 class InverseCDF(Sampler):
     """Independent draws of one or two parameters, from a grid with `points` points per parameter."""
 
-    points: int = eqx.field(default=33, converter=plain)
-
-    def __check_init__(self) -> None:
-        if not is_whole(self.points) or self.points < 2 * STENCIL:
-            raise SettingError(
-                f"InverseCDF(points={self.points!r}): it must be a whole number, {2 * STENCIL} or more; 33 is usual."
-            )
+    points: int = count(33, least=2 * STENCIL)
 
     def draw(self, key: PRNGKeyArray, log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:
         return self.at(jax.random.uniform(key, u.shape, u.dtype), log_density, u)

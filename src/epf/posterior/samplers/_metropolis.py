@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.errors import SettingError
-from epf.model._check import is_number, is_whole, plain
+from epf.model._settings import count, number
 from epf.numerics._linear_algebra import solve, solve_upper
 from epf.posterior.samplers._base import LogDensity, Sampler, in_cube, value_at, values_at
 
@@ -39,12 +38,8 @@ class GaussianFit(eqx.Module):
 class Laplace(Sampler):
     """Metropolis and Hastings's step with an independent proposal, `steps` times."""
 
-    steps: int = eqx.field(default=1, converter=plain)
+    steps: int = count(1)
     fit: GaussianFit | None = eqx.field(default=None, repr=False)  # of a density much like those drawn from
-
-    def __check_init__(self) -> None:
-        if not is_whole(self.steps) or self.steps < 1:
-            raise SettingError(f"Laplace(steps={self.steps!r}): it must be a whole number, 1 or more.")
 
     def draw(self, key: PRNGKeyArray, log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:
         p = u.shape[0]
@@ -83,17 +78,9 @@ class Laplace(Sampler):
 class Metropolis(Sampler):
     """`steps` steps of a random walk, of standard deviation `scale` in each direction (the cube's half width is 1)."""
 
-    steps: int = eqx.field(default=10, converter=plain)
-    scale: float | None = eqx.field(default=None, converter=plain)
+    steps: int = count(10)
+    scale: float | None = number(None, above=0.0, optional=True)
     fit: GaussianFit | None = eqx.field(default=None, repr=False)  # of a density much like those drawn from
-
-    def __check_init__(self) -> None:
-        if not is_whole(self.steps) or self.steps < 1:
-            raise SettingError(f"Metropolis(steps={self.steps!r}): it must be a whole number, 1 or more.")
-        if self.scale is not None and not (is_number(self.scale) and 0.0 < self.scale < float("inf")):
-            raise SettingError(
-                f"Metropolis(scale={self.scale!r}): it must be a positive number, or None to have it found."
-            )
 
     def draw(self, key: PRNGKeyArray, log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:
         p = u.shape[0]
