@@ -9,7 +9,7 @@ from experiments.paper.experiment import Done, Experiment, Finding, Numbers, Tab
 from experiments.paper.references import path
 
 from epf.filters._epf import EPF
-from epf.posterior.samplers._metropolis import Metropolis
+from epf.posterior.samplers._mcmc import Metropolis
 
 SETTINGS = {
     "data": [1, 2, 3],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from epf.numerics._weighted import mean_and_sd, quantiles
+from epf.numerics._sums import mean_and_sd, quantiles
 
 quantiles_jit = jax.jit(quantiles)
 moments_jit = jax.jit(mean_and_sd)

@@ -10,7 +10,7 @@ from scipy import integrate, special, stats
 
 from epf.errors import SettingError, UnknownParameterError
 from epf.model._parameters import parameters_of
-from epf.numerics._weighted import quantiles
+from epf.numerics._sums import quantiles
 from epf.posterior._posterior import ParticlePosterior
 
 # The names are out of alphabetical order on purpose: JAX sorts the keys of dictionaries.

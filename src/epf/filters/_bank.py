@@ -21,7 +21,7 @@ from epf.filters._particle import finite, move_unseen, propose, start
 from epf.model._lagged import newest
 from epf.model._model import StateSpaceModel, parameters
 from epf.numerics._keys import particle_keys
-from epf.numerics._weighted import mean_and_sd
+from epf.numerics._sums import mean_and_sd
 from epf.smc._order import order
 from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._base import Proposal

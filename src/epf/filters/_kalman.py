@@ -28,7 +28,7 @@ from epf.model._settings import flag
 from epf.model._tracing import depends_on, is_affine
 from epf.numerics._keys import particle_keys, root_key
 from epf.posterior._posterior import Posterior
-from epf.smc.proposals._optimal import condition
+from epf.smc.proposals._gaussian import condition
 
 _PRIOR_DRAWS = 4096
 

@@ -22,7 +22,7 @@ from epf.filters._particle import BoundParticleFilter, Cloud, ParticleFilter, ov
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._settings import number
 from epf.numerics._linear_algebra import semidefinite_root
-from epf.numerics._weighted import mean_and_sd
+from epf.numerics._sums import mean_and_sd
 
 
 class LiuWest(ParticleFilter):

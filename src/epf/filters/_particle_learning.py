@@ -20,7 +20,7 @@ from epf.model._model import StateSpaceModel, transition_law
 from epf.model._settings import count, one_of
 from epf.smc._weights import weigh
 from epf.smc.proposals._base import log_likelihood
-from epf.smc.proposals._optimal import Optimal
+from epf.smc.proposals._gaussian import Optimal
 from epf.statistics._automatic import STATISTICS, check_conjugate, choose_gibbs
 from epf.statistics._conjugate import Conjugate
 

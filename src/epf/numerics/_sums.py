@@ -1,13 +1,18 @@
-"""Compensated sums, which do not lose small terms.
+"""Sums over time that lose nothing, and sums over weighted particles: moments and quantiles.
 
 A statistic is a sum over the whole past. In float32 a plain sum stops growing when its terms fall below its last bit.
 Carrying the rounding error along (Kahan summation, with Neumaier's variant for terms larger than the sum) keeps the sum
 accurate to its last bits for millions of steps.
+
+The particle axis is last, here and everywhere in the library.
 """
 
+from typing import Any
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 
 class Compensated(eqx.Module):
@@ -48,3 +53,50 @@ class Plain(eqx.Module):
     @property
     def value(self) -> Float[Array, "..."]:
         return self.total
+
+
+def mean_and_sd(
+    values: Float[Array, "*shape particles"], weights: Float[Array, " particles"]
+) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
+    """Weighted mean and standard deviation over particles; those of weight zero are ignored, even if infinite or NaN."""
+    values = jnp.where(weights > 0.0, values, 0.0)
+    mean = values @ weights
+    variance = jnp.square(values - mean[..., None]) @ weights
+    return mean, jnp.sqrt(variance)
+
+
+def quantiles(
+    values: Float[Array, "p particles"], weights: Float[Array, " particles"], levels: Float[Array, " levels"]
+) -> Float[Array, "levels p"]:
+    """The smallest value at which the weighted distribution function reaches each level.
+
+    Found by bisection: one round is one pass over the particles, and sorting would cost as much as a hundred passes. The
+    bisection halves the number of floats in the bracket, not its length, so as many rounds as a float has bits end at one
+    float, however long the tails are.
+    """
+    bits = jnp.finfo(values.dtype).bits
+    total = jnp.sum(weights)
+    weighty = weights > 0.0  # particles of weight zero are ignored, also at levels 0 and 1
+
+    def one(row: Int[Array, " particles"], level: Float[Array, ""]) -> Int[Array, ""]:
+        def halve(_: Any, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = bracket
+            middle = (low & high) + ((low ^ high) >> 1)  # the mean, rounded down, without the overflow of low + high
+            reached = jnp.sum(jnp.where(row <= middle, weights, 0.0)) >= level * total
+            return jnp.where(reached, low, middle), jnp.where(reached, middle, high)
+
+        least = jnp.min(jnp.where(weighty, row, jnp.iinfo(row.dtype).max))
+        most = jnp.max(jnp.where(weighty, row, jnp.iinfo(row.dtype).min))
+        found = jax.lax.fori_loop(0, bits, halve, (least - 1, most))[1]
+        # Rounding could miss the two ends, which are known exactly.
+        return jnp.where(level >= 1.0, most, jnp.maximum(least, found))
+
+    over_levels = jax.vmap(one, in_axes=(None, 0))
+    ranks = _flip(jax.lax.bitcast_convert_type(values, f"int{bits}"))
+    found = jax.vmap(over_levels, in_axes=(0, None), out_axes=1)(ranks, levels)
+    return jax.lax.bitcast_convert_type(_flip(found), values.dtype)
+
+
+def _flip(bits: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
+    """Map the bits of floats to integers of the same order, and back: those of a negative float are inverted."""
+    return jnp.where(bits < 0, bits ^ jnp.iinfo(bits.dtype).max, bits)

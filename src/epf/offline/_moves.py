@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from epf.model._model import StateSpaceModel, parameters
 from epf.numerics._keys import particle_keys
 from epf.numerics._linear_algebra import cholesky, solve_lower
-from epf.numerics._weighted import mean_and_sd
+from epf.numerics._sums import mean_and_sd
 from epf.smc.resampling import Systematic
 
 

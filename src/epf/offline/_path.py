@@ -15,7 +15,7 @@ from epf.model._laws import log_prob, log_prob_observed
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._tracing import depends_on
 from epf.numerics._keys import particle_keys, root_key
-from epf.posterior.samplers._slice import Slice
+from epf.posterior.samplers._mcmc import Slice
 from epf.statistics._conjugate import Conjugate
 
 _MAX_MEMORY = 16

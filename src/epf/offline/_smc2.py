@@ -32,8 +32,7 @@ from epf.model._parameters import Parameters
 from epf.model._settings import count, instance, number
 from epf.numerics._keys import root_key
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
-from epf.numerics._sums import Compensated
-from epf.numerics._weighted import mean_and_sd
+from epf.numerics._sums import Compensated, mean_and_sd
 from epf.offline._base import Rows, Sequential
 from epf.offline._likelihood import Estimate, estimate, start, update
 from epf.offline._moves import Kernels, accept, from_prior, selection, spread_of

@@ -17,7 +17,7 @@ from epf.errors import SettingError
 from epf.model._parameters import Parameters, as_floats
 from epf.model._settings import check_seed, is_number, is_whole
 from epf.numerics._keys import root_key
-from epf.numerics._weighted import mean_and_sd, quantiles
+from epf.numerics._sums import mean_and_sd, quantiles
 
 
 class Posterior(eqx.Module):

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from epf.numerics._weighted import mean_and_sd
+from epf.numerics._sums import mean_and_sd
 from epf.polynomial._basis import design_on_cube
 from epf.posterior._locate import locate, unit_grid
 from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys
-from epf.numerics._weighted import mean_and_sd, quantiles
+from epf.numerics._sums import mean_and_sd, quantiles
 from epf.posterior._posterior import Posterior, chosen_pairs
 from epf.posterior._quadrature import Box, GridDensity
 from epf.statistics._base import Gibbs, Marginals

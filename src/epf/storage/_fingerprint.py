@@ -49,13 +49,11 @@ _LIMITS_OF_CHAINS = {"particles": 1 << 20, "draws": math.inf}
 def _by_name() -> dict[str, type]:
     """The classes that a file may name, imported on first use."""
     from epf.posterior.samplers._inverse_cdf import InverseCDF
-    from epf.posterior.samplers._metropolis import Laplace, Metropolis
-    from epf.posterior.samplers._slice import Slice
+    from epf.posterior.samplers._mcmc import Laplace, Metropolis, Slice
     from epf.smc.proposals._automatic import Automatic
     from epf.smc.proposals._base import Bootstrap
     from epf.smc.proposals._defensive import Defensive
-    from epf.smc.proposals._linearised import Linearised
-    from epf.smc.proposals._optimal import Optimal
+    from epf.smc.proposals._gaussian import Linearised, Optimal
     from epf.smc.resampling import Multinomial, Residual, Stratified, Systematic
     from epf.statistics._approximation import Chebyshev, Taylor
 

@@ -11,8 +11,7 @@ from epf.errors import SettingError
 from epf.numerics._keys import particle_keys, root_key
 from epf.posterior.samplers._automatic import Composite, default_sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF
-from epf.posterior.samplers._metropolis import Laplace, Metropolis
-from epf.posterior.samplers._slice import Slice
+from epf.posterior.samplers._mcmc import Laplace, Metropolis, Slice
 
 MANY, CHAINS = 100_000, 20_000
 LEAST = 1e-4  # about 120 p-values are compared with it: all of them pass by chance with probability 0.99

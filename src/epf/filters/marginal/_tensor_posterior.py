@@ -8,11 +8,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.filters._bank import Bank
 from epf.model._parameters import Parameters
 from epf.polynomial import _nodal as nodal
-from epf.posterior._box_posterior import BoxPosterior
 from epf.posterior._frame import Frame
-from epf.posterior._quadrature import grid, hermite, weights
+from epf.posterior._posterior import Posterior
+from epf.posterior._quadrature import GridDensity, grid, hermite, weights
 from epf.posterior.samplers._inverse_cdf import inverse
-from epf.posterior.samplers._slice import Slice
+from epf.posterior.samplers._mcmc import Slice
 
 POINTS = {1: 129, 2: 65, 3: 33}
 RINGS = 2.0  # nats from straight lines above which a polynomial is not believed between its nodes
@@ -64,16 +64,13 @@ def log_masses(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "..."]
     return total
 
 
-class MarginalPosterior(BoxPosterior):
+class MarginalPosterior(Posterior):
     """p(theta | y_1:t) on a frame, and the filters' states at its nodes."""
 
     parameters: Parameters
     frame: Frame
     values: Float[Array, "..."]
     bank: Bank
-
-    def box(self) -> Frame:
-        return self.frame
 
     def mass(self) -> Float[Array, "..."]:
         """The probability that each point of the fine grid stands for."""
@@ -99,6 +96,12 @@ class MarginalPosterior(BoxPosterior):
             return jnp.where(inside, _cubic(density, cube[index]) / slope, 0.0)
 
         return jax.vmap(one)(grid)
+
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        return GridDensity(self.frame, self.densities()).moments()
+
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        return GridDensity(self.frame, self.densities()).quantiles(levels)
 
     def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
         """One parameter by its distribution function; more from a point of the fine grid by moves that keep the density."""

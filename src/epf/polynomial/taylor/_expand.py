@@ -28,7 +28,7 @@ from jaxtyping import Array, Float
 from epf.errors import UnsupportedModelError
 from epf.polynomial._basis import Monomial
 from epf.polynomial._indices import Exponent, Indices
-from epf.polynomial._terms import (
+from epf.polynomial._structure import (
     BILINEAR,
     CALLS,
     at_once,

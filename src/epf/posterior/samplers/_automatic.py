@@ -8,8 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.model._settings import REQUIRED, Rule, setting
 from epf.posterior.samplers._base import LogDensity, Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF
-from epf.posterior.samplers._metropolis import Laplace
-from epf.posterior.samplers._slice import Slice
+from epf.posterior.samplers._mcmc import Laplace, Slice
 
 
 def _as_tuple(samplers: Any) -> Any:

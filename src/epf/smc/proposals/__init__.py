@@ -6,5 +6,5 @@ from epf.smc.proposals._base import Bootstrap as Bootstrap
 from epf.smc.proposals._base import Guided as Guided
 from epf.smc.proposals._base import Proposal as Proposal
 from epf.smc.proposals._defensive import Defensive as Defensive
-from epf.smc.proposals._linearised import Linearised as Linearised
-from epf.smc.proposals._optimal import Optimal as Optimal
+from epf.smc.proposals._gaussian import Linearised as Linearised
+from epf.smc.proposals._gaussian import Optimal as Optimal

@@ -12,8 +12,7 @@ from epf.model._parameters import Values
 from epf.model._settings import flag
 from epf.smc.proposals._base import Bootstrap, Inputs, New, Proposal, Proposed, Row, State
 from epf.smc.proposals._defensive import Defensive
-from epf.smc.proposals._linearised import Linearised
-from epf.smc.proposals._optimal import Optimal, is_linear_gaussian
+from epf.smc.proposals._gaussian import Linearised, Optimal, is_linear_gaussian
 
 
 class Automatic(Proposal):

@@ -19,7 +19,7 @@ from epf.model._parameters import Values
 from epf.model._settings import number
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density, log_determinant, solve, solve_upper
 from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State, log_likelihood
-from epf.smc.proposals._optimal import linear_observation
+from epf.smc.proposals._gaussian import linear_observation
 
 
 class Defensive(Proposal):
