@@ -152,5 +152,5 @@ def test_a_density_that_vanishes_or_is_infinite_at_the_ends():
 
 
 def test_three_parameters_are_refused_with_an_alternative():
-    with pytest.raises(SettingError, match=r"there are 3: use epf\.Slice\(\)"):
+    with pytest.raises(SettingError, match=r"there are 3: use epf\.samplers\.Slice\(\)"):
         InverseCDF().draw(root_key(0), lambda points: points[:, 0], jnp.zeros(3))

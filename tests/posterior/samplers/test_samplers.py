@@ -17,7 +17,10 @@ MANY, CHAINS = 100_000, 20_000
 LEAST = 1e-4  # about 120 p-values are compared with it: all of them pass by chance with probability 0.99
 FALLBACK = Composite((Laplace(), Slice()))
 KERNELS = [
-    *((kernel, density) for kernel in (Slice(), Metropolis(), Laplace()) for density in ONE + TWO + THREE),
+    *((kernel, density) for kernel in (Slice(), Laplace()) for density in ONE + TWO),
+    *((Metropolis(), density) for density in ONE),
+    *(pytest.param(kernel, density, marks=pytest.mark.slow) for kernel in (Slice(), Laplace()) for density in THREE),
+    *(pytest.param(Metropolis(), density, marks=pytest.mark.slow) for density in TWO + THREE),
     *((FALLBACK, density) for density in THREE),
     *((Metropolis(steps=1, scale=0.3), density) for density in ONE),
 ]
@@ -60,6 +63,7 @@ def test_kernels_leave_the_density_invariant(kernel, density):
         assert stats.ks_2samp(dependence(u, density), others).pvalue > LEAST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [FALLBACK, Metropolis()], ids=name)
 def test_what_was_learned_from_another_density_leaves_this_one_invariant(kernel):
     """From one that is not even much like it, so that a slip would show."""
@@ -71,6 +75,7 @@ def test_what_was_learned_from_another_density_leaves_this_one_invariant(kernel)
     assert stats.ks_2samp(dependence(u, density), others).pvalue > LEAST
 
 
+@pytest.mark.slow
 def test_a_proposal_learned_from_a_density_near_by_is_taken_most_of_the_time():
     density = CORRELATED
     shifted = lambda points: design(points - 0.1, jnp) @ jnp.asarray(density.coefficients)  # noqa: E731
@@ -79,6 +84,7 @@ def test_a_proposal_learned_from_a_density_near_by_is_taken_most_of_the_time():
     assert np.mean(np.any(u != before.astype(np.float32), axis=1)) > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "moves"), [(FALLBACK, 4), (Laplace(), 8), (Metropolis(), 20), (Slice(), 20)])
 def test_a_correlated_density_is_reached_within_a_few_moves(kernel, moves):
     """Three parameters of correlation 0.9, from a corner six standard deviations off and against the correlation."""
@@ -89,6 +95,7 @@ def test_a_correlated_density_is_reached_within_a_few_moves(kernel, moves):
     np.testing.assert_allclose(np.corrcoef(u.T)[np.triu_indices(3, 1)], 0.9, atol=4.5 * 0.19 / CHAINS**0.5)
 
 
+@pytest.mark.slow
 def test_more_parameters_than_small_matrices_are_written_out_for():
     mean, sd = jnp.linspace(-0.3, 0.3, 5), jnp.linspace(0.05, 0.2, 5)
     sampler = default_sampler(5)
