@@ -217,7 +217,7 @@ def test_models_it_cannot_serve():
         epf.MarginalEPF(10, regrid=False).bind(Wide())
     bound = epf.MarginalEPF(2, 5).bind(epf.fix(AR(), {"v": 0.5}))
     with pytest.raises(SettingError, match=r"epf\.fit or epf\.Stream"):
-        bound.step(root_key(0), None, jnp.zeros(()), None)
+        bound.step(root_key(0), jax.eval_shape(bound.init, root_key(0)), jnp.zeros(()), None)
 
 
 def test_nodes_of_a_stream_share_their_noise_and_streams_do_not():
