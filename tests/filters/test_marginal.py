@@ -45,11 +45,12 @@ def test_the_posterior_is_one_density_and_the_evidence_and_the_state_are_right()
     model = epf.fix(AR(), {"v": 0.5})
     _, y = epf.simulate(model, {"a": 0.8}, steps=50, seed=6)
     y[20:23] = np.nan
-    result = epf.fit(model, y, epf.MarginalEPF(50, 9), progress=False)
+    result = epf.fit(model, y, epf.MarginalEPF(200), progress=False)
     a = np.linspace(-0.5, 1.6, 421)
     weights, log_mean = known_ar(a, y)
     mean = weights @ a
     sd = np.sqrt(weights @ (a - mean) ** 2)
+    # Few particles would save nothing: nearly all of the time is compilation.
     assert result.mean["a"] == pytest.approx(mean, abs=0.1 * sd)
     assert result.sd["a"] == pytest.approx(sd, rel=0.05)
     assert result.log_evidence == pytest.approx(log_mean + np.log(a[-1] - a[0]), abs=0.25)
@@ -216,7 +217,7 @@ def test_models_it_cannot_serve():
         epf.MarginalEPF(10, regrid=False).bind(Wide())
     bound = epf.MarginalEPF(2, 5).bind(epf.fix(AR(), {"v": 0.5}))
     with pytest.raises(SettingError, match=r"epf\.fit or epf\.Stream"):
-        bound.step(step_key(root_key(0), 1), bound.init(step_key(root_key(0), 0)), jnp.zeros(()), None)
+        bound.step(root_key(0), jax.eval_shape(bound.init, root_key(0)), jnp.zeros(()), None)
 
 
 def test_nodes_of_a_stream_share_their_noise_and_streams_do_not():

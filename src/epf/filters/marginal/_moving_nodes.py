@@ -64,6 +64,7 @@ class MovingNodes(ReplayingFilter):
     def step(
         self, key: PRNGKeyArray, state: MovingState, y: Float[Array, "*y"], u: Array | None, past: Past | None = None
     ) -> tuple[MovingState, Info]:
+        past = required(past)
         taken, moved = self._take_in_resolved(key, state, y, u)
         before = jax.lax.cond(
             moved,
@@ -77,7 +78,7 @@ class MovingNodes(ReplayingFilter):
             nodes = self.grid.take_in(key, new, y, u).nodes
             return NodeSet(nodes.place, floored(nodes.values), nodes.bank)
 
-        new, replayed = replay(state.new, replayed, t, self.replays, state.seed, required(past), one)
+        new, replayed = replay(state.new, replayed, t, self.replays, state.seed, past, one)
         whole = state.whole & ~moved
         return self._follow(MovingState(old, new, mass, t, replayed, whole, swing, state.prior, state.seed)), info
 

@@ -93,6 +93,7 @@ class ScatteredNodes(ReplayingFilter):
     def step(
         self, key: PRNGKeyArray, state: ScatteredState, y: Float[Array, "*y"], u: Array | None, past: Past | None = None
     ) -> tuple[ScatteredState, Info]:
+        past = required(past)
         old, seen = self._take_in(key, state.old, y, u)
         top = jnp.max(old.values)
         old = eqx.tree_at(lambda s: s.values, old, old.values - top)
@@ -104,7 +105,7 @@ class ScatteredNodes(ReplayingFilter):
             new, _ = self._take_in(key, new, y, u)
             return eqx.tree_at(lambda s: s.values, new, new.values - jnp.max(new.values))
 
-        new, replayed = replay(state.new, state.replayed, t, self.replays, state.seed, required(past), one)
+        new, replayed = replay(state.new, state.replayed, t, self.replays, state.seed, past, one)
         after = ScatteredState(old, new, mass, t, replayed, state.seed)
 
         def begin() -> ScatteredState:
