@@ -1,4 +1,4 @@
-"""Runs each benchmark in a process of its own, pinned to one core: `python -m benchmarks [name ...]`."""
+"""Runs each benchmark in its own process, pinned to one core: `python -m benchmarks [name ...]`."""
 
 import os
 import subprocess

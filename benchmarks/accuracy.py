@@ -1,7 +1,7 @@
-"""Time to accuracy on SIN with theta unknown: seconds of a run, compilation apart, beside z and r over seeds.
+"""Time to accuracy on SIN with theta unknown: seconds per run without compilation, with z and r over seeds.
 
-The headline is the least time at which |z| <= 0.1 and |r - 1| <= 0.1 hold on average over the seeds. For SMC^2 of
-`particles`, run `benchmarks/peers/particles_smc2.py` in the same minutes.
+The headline is the shortest time at which |z| <= 0.1 and |r - 1| <= 0.1 hold on average over the seeds. For the SMC^2 of
+`particles`, run `benchmarks/peers/particles_smc2.py` within the same minutes.
 """
 
 import json

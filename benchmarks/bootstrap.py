@@ -1,4 +1,4 @@
-"""The bootstrap filter on SIN with theta known: ns per particle-step at N = 1e3, 1e4, 1e5."""
+"""The bootstrap filter on SIN with theta known: ns per particle and step at N = 1e3, 1e4, 1e5."""
 
 import epf
 from benchmarks.timing import per_particle_step, report

@@ -1,6 +1,6 @@
-"""The extended parameter filter on SIN, default settings: ns per particle-step, with and without the history.
+"""The EPF on SIN with default settings: ns per particle and step, with and without the history.
 
-Also at t = 1e3 and t = 1e5, to see that the cost does not grow. On a GPU: `python -m benchmarks.extended`.
+Also at t = 1e3 and t = 1e5, to show that the cost does not grow. On a GPU, run `python -m benchmarks.extended`.
 """
 
 import time
@@ -17,18 +17,18 @@ from epf.numerics._keys import root_key, step_key
 
 
 def bare(method: Any, model: Any, y: np.ndarray, particles: int, warm_up: int) -> float:
-    """The filter's steps alone after `warm_up` steps: the fastest of several repeats."""
-    root, ys = root_key(0), jnp.asarray(y)
+    """ns per particle and step of the bare filter after `warm_up` steps: the fastest of several repeats."""
+    bound, root, ys = method.bind(model), root_key(0), jnp.asarray(y)
 
     @eqx.filter_jit
     def run(state: Any, t: Any) -> Any:
         def one(state: Any, at: Any) -> Any:
             i, y = at
-            return method.step(step_key(root, t + i), model, state, y, None)
+            return bound.step(step_key(root, t + i), state, y, None)
 
         return jax.lax.scan(one, state, (jnp.arange(1, len(y) + 1), ys))[0]
 
-    state = method.init(step_key(root, 0), model)
+    state = bound.init(step_key(root, 0))
     for block in range(max(1, warm_up // len(y))):
         state = run(state, jnp.asarray(block * len(y)))
     best = np.inf

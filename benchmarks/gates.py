@@ -1,8 +1,8 @@
-"""Methods against the reference posteriors, all seeds and data sets of a case side by side in one compiled program.
+"""Scores methods against the reference posteriors, with all seeds and data sets of a case in one compiled program.
 
-    python -m benchmarks.gates marginal-cauchy epf-star        # on an accelerator: hours of one core in minutes
+    python -m benchmarks.gates marginal-cauchy epf-star        # on an accelerator: minutes instead of hours of one core
 
-The tests (`make test-slow`) judge the same scores one run after the other; this is for machines with many particle_keys.
+The tests (`make test-slow`) compute the same scores one run after the other; this is for machines with many cores.
 """
 
 import json
@@ -16,7 +16,7 @@ import numpy as np
 from experiments.paper.references import FOLDER as REFERENCES
 
 import epf
-from epf.filters._base import Past
+from epf.filters._base import Past, ReplayingFilter
 from epf.numerics._keys import root_key, step_key
 
 MODELS: dict[str, tuple[Any, dict[str, float]]] = {
@@ -28,7 +28,6 @@ CASES: dict[str, tuple[Any, str, int, int]] = {  # method, model, observations, 
     "marginal-sin": (epf.MarginalEPF(90), "sin", 1000, 10),
     "marginal-sin-long": (epf.MarginalEPF(90), "sin", 20000, 3),
     "marginal-cauchy": (epf.MarginalEPF(900), "cauchy", 1000, 10),
-    "marginal-cauchy-forgetting": (epf.MarginalEPF(900, renoding="forgetting"), "cauchy", 1000, 10),
     "marginal-cauchy-odds": (epf.MarginalEPF(900, proposal=epf.proposals.Automatic()), "cauchy", 1000, 10),
     "marginal-star": (epf.MarginalEPF(50), "star", 1000, 10),
     "epf-sin": (epf.EPF(1000), "sin", 1000, 10),
@@ -40,26 +39,28 @@ DATA = (1, 2, 3)
 
 
 def run(name: str, until: int | None = None, seeds: int | None = None) -> None:
-    """Score one case and print rms z, mean z, sd z and r, a line a data set, times along it."""
+    """Score one case and print rms z, mean z, sd z and r over time, one line per data set."""
     method, model_name, steps, count = CASES[name]
     steps, count = until or steps, seeds or count
     model, truth = MODELS[model_name]
+    bound = method.bind(model)
     references = [json.loads((REFERENCES / f"{model_name}-{data}.json").read_text())["entries"] for data in DATA]
     times = [entry["t"] for entry in references[0] if entry["t"] <= steps]
     series = np.stack([epf.simulate(model, truth, steps=steps, seed=data)[1] for data in DATA])
 
     def one(seed: Any, ys: Any) -> tuple[Any, Any]:
-        root, past = root_key(seed), Past(ys, None, jnp.asarray(0)) if method.replays else None
+        root = root_key(seed)
+        past = (Past(ys, None, jnp.asarray(0)),) if isinstance(bound, ReplayingFilter) else ()
 
         def step(state: Any, at: Any) -> tuple[Any, Any]:
             t, y = at
-            state, _ = method.step(step_key(root, t), model, state, y, None, past)
-            # The posterior is read where it is compared, and nowhere else.
+            state, _ = bound.step(step_key(root, t), state, y, None, *past)
+            # The posterior is computed only at the reference times.
             zeros = (jnp.zeros(len(truth)), jnp.zeros(len(truth)))
             wanted = jnp.any(t == jnp.asarray(times))
-            return state, jax.lax.cond(wanted, lambda: method.posterior(model, state).moments(), lambda: zeros)
+            return state, jax.lax.cond(wanted, lambda: bound.posterior(state).moments(), lambda: zeros)
 
-        state = method.init(step_key(root, 0), model)
+        state = bound.init(step_key(root, 0))
         means, sds = jax.lax.scan(step, state, (jnp.arange(1, steps + 1), ys))[1]
         at = np.array(times) - 1
         return means[at], sds[at]

@@ -1,4 +1,4 @@
-"""Import time of epf beside that of jax and numpyro alone: the minimum of several fresh interpreters."""
+"""Import time of epf, and of jax and numpyro alone: the minimum over several fresh interpreters."""
 
 import subprocess
 import sys

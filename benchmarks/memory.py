@@ -1,4 +1,4 @@
-"""Peak memory of a run against its length: summaries are kept, clouds are not."""
+"""Peak memory of a run against its length: summaries are kept, particles are not."""
 
 import resource
 import subprocess

@@ -1,4 +1,4 @@
-"""How everything is timed: compilation apart, the minimum of several repeats, nanoseconds per particle and step."""
+"""Shared timing: ns per particle and step, the minimum over several repeats, compilation measured separately."""
 
 import json
 import platform
@@ -14,11 +14,11 @@ import numpy as np
 from epf.filters._base import Filter, start
 from epf.model._model import StateSpaceModel
 from epf.numerics._keys import root_key
-from epf.run._blocks import run_block
+from epf.run._runner import Data, FilterEngine, run_block
 
 
 def seconds(action: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """First call (with compilation) and the fastest of the repeats."""
+    """Seconds of the first call (with compilation) and of the fastest repeat."""
     began = time.perf_counter()
     jax.block_until_ready(action())
     first = time.perf_counter() - began
@@ -33,16 +33,16 @@ def seconds(action: Callable[[], Any], repeats: int) -> tuple[float, float]:
 def per_particle_step(
     method: Filter, model: StateSpaceModel, y: np.ndarray, particles: int, repeats: int = 5
 ) -> dict[str, float]:
-    """The compiled block that `fit` runs, over the whole series, without the bookkeeping around it."""
-    root = root_key(0)
-    state = start(method, model, root, None)
-    arguments = (jnp.asarray(0), jnp.asarray(len(y)), jnp.asarray(y), None, jnp.asarray([0.05, 0.5, 0.95]))
-    first, best = seconds(lambda: run_block(method, model, root, state, *arguments), repeats)
+    """Time the compiled block that `fit` runs, over the whole series, without the bookkeeping around it."""
+    bound, root = method.bind(model), root_key(0)
+    engine, state = FilterEngine(bound, jnp.asarray([0.05, 0.5, 0.95])), start(bound, root)
+    arguments = (jnp.asarray(0), jnp.asarray(len(y)), Data(jnp.asarray(y), None), len(y))
+    first, best = seconds(lambda: run_block(engine, root, state, *arguments), repeats)
     return {"ns": 1e9 * best / len(y) / particles, "compile_s": first - best}
 
 
 def report(name: str, rows: list[dict[str, Any]]) -> None:
-    """Print the rows as a table and keep them as JSON."""
+    """Print the rows as a table and store them as JSON."""
     columns = list(rows[0])
     where = f"{platform.machine()}, one core" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
     print(f"\n{name}  (JAX {jax.__version__}, {where}, float32)")

@@ -200,9 +200,9 @@ def test_a_partly_missing_row_needs_a_law_that_can_weigh_the_rest():
 # --- the inputs -----------------------------------------------------------------------------------------------------
 
 BAD_INPUTS = {
-    "length": (np.zeros((3, 1)), "(3, 1)", "6 steps", "one row a step"),
-    "rank": (np.zeros((6, 1, 1)), "(6, 1, 1)", "one row a step"),
-    "number": (3.0, "6 steps", "one row a step"),
+    "length": (np.zeros((3, 1)), "(3, 1)", "6 steps", "one row per step"),
+    "rank": (np.zeros((6, 1, 1)), "(6, 1, 1)", "one row per step"),
+    "number": (3.0, "6 steps", "one row per step"),
     "NaN": ([0.0, 0.0, np.nan, 0.0, 0.0, 0.0], "time index 2, component 0", "cannot be missing"),
     "infinity": ([0.0, 0.0, 0.0, np.inf, 0.0, 0.0], "time index 3, component 0", "cannot be missing"),
     "text": (["a"] * 6, "text ('a')", "time index 0", "convert it"),
@@ -751,7 +751,7 @@ def test_particles_that_become_nan_are_dropped_and_counted(method):
 
 
 def test_a_simulation_that_is_not_finite_says_when():
-    with raises(NumericalError, "t = 4", "simulated state", "explodes or gives NaN") as caught:
+    with raises(NumericalError, "t = 4", "simulated state", "diverges or gives NaN") as caught:
         epf.simulate(Fragile(), {"v": 0.5}, steps=6, inputs=BROKEN)
     assert caught.error.time == 4
 

@@ -1,4 +1,4 @@
-/* The lane generator of src/epf/keys.py through TestU01 (L'Ecuyer and Simard 2007).
+/* The per-particle generator of src/epf/numerics/_keys.py through TestU01 (L'Ecuyer and Simard 2007).
  *
  *   gcc -O3 testu01.c -o testu01 -ltestu01 -ltestu01probdist -ltestu01mylib -lm
  *   ./testu01 LAYOUT BATTERY SEED      LAYOUT 1..5 as below, BATTERY s (SmallCrush) or c (Crush)

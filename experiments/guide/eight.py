@@ -1,11 +1,11 @@
-"""Is the marginal filter calibrated with eight unknown parameters? Parameters from the prior, data from them, ranks.
+"""Calibration of MarginalEPF with eight unknown parameters: ranks of true values that were drawn from the prior.
 
-    python experiments/guide/eight.py --jobs 2   # an hour of one core, shared out; what is finished is not run again
+    python experiments/guide/eight.py --jobs 2   # one hour of one core in total; finished data sets are not run again
 
-Two AR(1) processes plus noise side by side, each with its mean, coefficient and both scales unknown, T = 100: parameters
-drawn from the prior make posteriors with long tails, and some series that explode. The exact posterior, a product of two of
-four parameters, comes from Kalman's likelihood and adaptive importance sampling; its ranks are shown beside the filter's,
-since some tens of data sets tell the two apart where neither can be told from uniform.
+The model is two independent AR(1) processes plus noise, each with unknown mean, coefficient and both scales, T = 100.
+Parameters from the prior give posteriors with long tails, and some series that explode. The exact posterior is a product of
+two posteriors of four parameters, from the Kalman likelihood and adaptive importance sampling. Its ranks are printed beside
+those of the filter: a few dozen data sets can tell the two apart, even if neither can be told from uniform.
 """
 
 import argparse
@@ -23,14 +23,17 @@ import epf
 
 SCORES = Path(__file__).parent / "eight.json"
 STEPS, GROUPS, SETS, COPIES, PARTICLES = 100, 16, 2, 2, 200
-LARGEST = 1e5  # beyond, float32 cannot tell a series from its noise; that is seen in the data, so ranks stay uniform
-CENTRE, SPREAD = np.array([0.0, 0.5, 0.0, -0.5]), np.array([2.0, 0.3, 0.5, 0.5])  # of the prior; scales by logarithm
+LARGEST = 1e5  # float32 cannot resolve larger series; the rule uses the data alone, so ranks stay uniform
+CENTRE, SPREAD = (
+    np.array([0.0, 0.5, 0.0, -0.5]),
+    np.array([2.0, 0.3, 0.5, 0.5]),
+)  # of the prior; logarithms of the scales
 DRAWS, ROUNDS, KERNELS, LEAST = 20_000, 4, 60, 1000
-WIDE, WIDER = 0.3, 3.5  # this share of the draws comes from kernels so much wider: tails are long
+WIDE, WIDER = 0.3, 3.5  # share of draws from kernels that are wider by this factor, for long tails
 
 
 class MeanAndScales(epf.StateSpaceModel):
-    """AR(1) plus noise, all four of its parameters unknown; copies of it side by side, each with its own."""
+    """Independent copies of an AR(1) plus noise, each with four unknown parameters."""
 
     def prior(self) -> dict[str, Any]:
         laws = (dist.Normal, dist.Normal, dist.LogNormal, dist.LogNormal)
@@ -51,7 +54,7 @@ class MeanAndScales(epf.StateSpaceModel):
 
 
 def log_posterior(at: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Of rows (mu, phi, log sigma, log tau), by Kalman's filter."""
+    """Log-posterior of rows (mu, phi, log sigma, log tau), by a Kalman filter."""
     mu, phi, process, sensor = at[:, 0], at[:, 1], np.exp(2 * at[:, 2]), np.exp(2 * at[:, 3])
     mean, variance, total = mu.copy(), np.ones_like(mu), np.zeros_like(mu)
     for value in y:
@@ -60,16 +63,16 @@ def log_posterior(at: np.ndarray, y: np.ndarray) -> np.ndarray:
         total -= 0.5 * np.log(2 * np.pi * scale) + 0.5 * gap**2 / scale
         mean, variance = mean + variance / scale * gap, variance * sensor / scale
     total += np.sum(stats.norm.logpdf(at, CENTRE, SPREAD), axis=1)
-    return np.where(np.isnan(total), -np.inf, total)  # a variance that overflows is no candidate
+    return np.where(np.isnan(total), -np.inf, total)  # a variance overflowed
 
 
 def exact(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted draws of one copy's (mu, phi, sigma, tau): mixtures of Student's t that close in on the posterior."""
+    """Weighted draws of (mu, phi, sigma, tau) of one copy, by adaptive mixtures of Student t distributions."""
     rng = np.random.default_rng(0)
     at = CENTRE + SPREAD * rng.standard_normal((DRAWS, 4))
     log_proposal = np.sum(stats.norm.logpdf(at, CENTRE, SPREAD), axis=1)
     student = stats.multivariate_t(np.zeros(4), np.eye(4), 5)
-    rounds = 0  # with the posterior itself, not a flattened one
+    rounds = 0  # counted only for the posterior itself, not for a tempered one
     while rounds < ROUNDS:
         power, weights = flattened(log_posterior(at, y) - log_proposal)
         rounds = rounds + 1 if power == 1.0 else 0
@@ -91,7 +94,7 @@ def exact(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def flattened(log_weights: np.ndarray) -> tuple[float, np.ndarray]:
-    """The weights, or the largest power of them of which enough are in effect; and the power."""
+    """The largest power up to 1 with enough effective weights, and the weights raised to it."""
 
     def powered(power: float) -> np.ndarray:
         weights = np.exp(power * (log_weights - log_weights.max()))
@@ -107,7 +110,7 @@ def flattened(log_weights: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def run(number: int) -> tuple[int, dict[str, Any]]:
-    """One data set: ranks of the truth in both posteriors, z and r."""
+    """One data set: ranks of the true values in both posteriors, z and r."""
     model = MeanAndScales()
     prior = model.prior()
     keys = jax.random.split(jax.random.key(1000 + number), len(prior))
@@ -135,7 +138,7 @@ def run(number: int) -> tuple[int, dict[str, Any]]:
 
 
 def report(found: dict[str, Any]) -> None:
-    """Coverage of both posteriors, and how far one is from the other."""
+    """Print the coverage of both posteriors and the distance between them."""
     aside = [number for number, row in found.items() if "set aside" in row]
     found = {number: row for number, row in found.items() if number not in aside}
     z, r, ours, theirs = (np.array([row[key] for row in found.values()]) for key in ("z", "r", "rank", "exact rank"))
@@ -149,7 +152,7 @@ def report(found: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=1, help="processes side by side, a core each")
+    parser.add_argument("--jobs", type=int, default=1, help="parallel processes, one core each")
     parser.add_argument("--out", type=Path, default=SCORES)
     arguments = parser.parse_args()
     numbers = [100 * group + i for i in range(SETS) for group in range(GROUPS)]

@@ -1,9 +1,9 @@
-"""The marginal filter on long series: mean and sd of z against T, at fixed and at growing numbers of particles.
+"""MarginalEPF on long series: mean and sd of z against T, for fixed and for growing numbers of particles.
 
-    python experiments/guide/long.py --jobs 2   # two hours of one core, shared out; what is finished is not run again
+    python experiments/guide/long.py --jobs 2   # two hours of one core in total; finished runs are not run again
 
-The Cauchy model, whose paths degenerate fastest, on the three committed data sets with ten seeds each, up to T = 10^4.
-Growing means N = 300 (T / 1000)^1/2 a node, chosen before a run of T observations.
+The model is the Cauchy autoregression, whose paths degenerate fastest, on three data sets with ten seeds each, up to
+T = 10^4. Growing means N = 300 (T / 1000)^1/2 particles per node, chosen before a run of T observations.
 """
 
 import argparse
@@ -27,16 +27,16 @@ DATA, SEEDS, FIXED, GROWING, LONGEST = (1, 2, 3), 10, (30, 100, 300), (1000, 300
 COLOURS, MARKS = ("#E69F00", "#0072B2", "#009E73"), ("s", "o", "D")
 
 Job = tuple[int, int, int, int]
-"""Particles a node, T, data set, seed."""
+"""Particles per node, T, data set, seed."""
 
 
 def grown(steps: int) -> int:
-    """Particles a node for a run of so many observations."""
+    """Particles per node for a run of `steps` observations."""
     return round(300 * (steps / 1000) ** 0.5)
 
 
 def jobs() -> Iterable[Job]:
-    """Longest first, so that the last to end is short."""
+    """All runs, the longest first, so that the last ones are short."""
     cases = {(grown(steps), steps) for steps in GROWING if grown(steps) not in FIXED} | {(n, LONGEST) for n in FIXED}
     for particles, steps in sorted(cases, key=np.prod, reverse=True):
         for data in DATA:
@@ -45,7 +45,7 @@ def jobs() -> Iterable[Job]:
 
 
 def run(job: Job) -> tuple[Job, dict[str, Any]]:
-    """z and r at the times of the reference."""
+    """One run: z and r at the times of the reference."""
     particles, steps, data, seed = job
     model, _, _, y, times, mean, sd = data_set("cauchy", data, steps)
     record = epf.fit(model, y, epf.MarginalEPF(particles), seed=seed, progress=False).record
@@ -54,31 +54,31 @@ def run(job: Job) -> tuple[Job, dict[str, Any]]:
 
 
 def scores(found: dict[str, Any], particles: int, steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Times, and z and r, each (data sets, seeds, times)."""
+    """The times, and z and r of shape (data sets, seeds, times)."""
     runs = [[found[str((particles, steps, data, seed))] for seed in range(SEEDS)] for data in DATA]
     z, r = (np.array([[one[key] for one in row] for row in runs]) for key in ("z", "r"))
     return np.array(runs[0][0]["t"]), z, r
 
 
 def curves(found: dict[str, Any]) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
-    """What is drawn and told: for every setting times, z and r."""
+    """Times, z and r for every setting."""
     last = []
     for steps in GROWING:
         t, z, r = scores(found, grown(steps), LONGEST if grown(steps) in FIXED else steps)
         at = list(t).index(steps)
         last.append((z[..., at], r[..., at]))
     growing = np.array(GROWING), *(np.stack([pair[i] for pair in last], axis=-1) for i in (0, 1))
-    fixed = {f"{n} particles a node": scores(found, n, LONGEST) for n in FIXED}
+    fixed = {f"{n} particles per node": scores(found, n, LONGEST) for n in FIXED}
     return {"fixed": fixed, "growing": {"300 (T / 1000)$^{1/2}$": growing}}
 
 
 def picture(found: dict[str, Any]) -> None:
-    """Mean z and its sd over runs, for each setting."""
+    """Draw mean and sd of z over runs, for each setting."""
     fig, axes = plt.subplots(1, 2, figsize=(7.0, 3.0), sharey=True, layout="constrained")
     for axis, (title, settings) in zip(axes, curves(found).items(), strict=True):
         for i, (label, (t, z, _)) in enumerate(settings.items(), start=len(COLOURS) - len(settings)):
             flat = z.reshape(-1, len(t))
-            place = t * 1.12 ** (i - 1) if len(settings) > 1 else t  # side by side
+            place = t * 1.12 ** (i - 1) if len(settings) > 1 else t  # shifted, so that the bars do not overlap
             axis.errorbar(
                 place,
                 flat.mean(0),
@@ -94,13 +94,13 @@ def picture(found: dict[str, Any]) -> None:
         axis.set_xlabel("observations T")
         axis.set_title(f"{title} numbers of particles", fontsize=10)
         axis.legend(fontsize=7, frameon=False, loc="lower left")
-    axes[0].set_ylim(-0.85, 0.35)  # room for the names
+    axes[0].set_ylim(-0.85, 0.35)  # room for the legend
     axes[0].set_ylabel("z: mean and sd over runs")
     fig.savefig(PICTURE, dpi=200)
 
 
 def table(found: dict[str, Any]) -> str:
-    """The same in figures, as Markdown; rms z of the worst data set, and r averaged over seeds, least and largest."""
+    """The same as Markdown tables, with rms z of the worst data set and the range of r averaged over seeds."""
     lines = []
     for title, settings in curves(found).items():
         for label, (t, z, r) in settings.items():
@@ -117,7 +117,7 @@ def table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=1, help="processes side by side, a core each")
+    parser.add_argument("--jobs", type=int, default=1, help="parallel processes, one core each")
     parser.add_argument("--out", type=Path, default=SCORES)
     arguments = parser.parse_args()
     found = finished(run, jobs(), arguments.out, arguments.jobs)

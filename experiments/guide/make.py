@@ -1,9 +1,9 @@
 """How the error of each online method grows with time: the figure and the table of docs/which-filter.md.
 
-    python experiments/guide/make.py            # a finished model is not run again
+    python experiments/guide/make.py            # finished models are not run again
     python experiments/guide/make.py --again
 
-Every method runs on the committed data sets, and its posterior is scored against the exact one:
+Every method runs on the same data sets and is scored against the exact posterior:
 z = (mean - exact mean) / exact sd and r = sd / exact sd, over seeds and data sets.
 """
 
@@ -28,7 +28,7 @@ import matplotlib.pyplot as plt
 HERE = Path(__file__).parent
 PICTURE = HERE.parents[1] / "docs" / "which-filter.png"
 SEEDS, DATA = range(2), (1, 2, 3)
-METHODS = {  # and how many observations each is given
+METHODS = {  # method and number of observations
     "sin": {
         "SIR, 10000": (epf.SIR(10_000), 1000),
         "Liu-West, 10000": (epf.LiuWest(10_000), 1000),
@@ -42,7 +42,7 @@ METHODS = {  # and how many observations each is given
         "MarginalEPF, 11 x 200": (epf.MarginalEPF(200), 1000),
     },
 }
-# Okabe and Ito's colours, told apart by everybody; and by their marks in print.
+# Colours of Okabe and Ito, safe for colour-blind readers; markers differ too, for print.
 STYLES = {
     "SIR": ("#E69F00", "s"),
     "Liu-West": ("#CC79A7", "^"),
@@ -52,7 +52,7 @@ STYLES = {
 
 
 def score(name: str, method: Any, until: int) -> dict[str, Any]:
-    """z and r at the reference times, over data sets and seeds; and the seconds of a run without compilation."""
+    """z and r at the reference times, over data sets and seeds, and the seconds per run without compilation."""
     z, r, seconds, times = [], [], np.inf, np.zeros(0)
     for data in DATA:
         model, _, _, y, times, mean, sd = data_set(name, data, until)
@@ -69,7 +69,7 @@ def score(name: str, method: Any, until: int) -> dict[str, Any]:
 
 
 def picture(found: dict[str, Any]) -> None:
-    """The root mean square of z and the mean of r against time, a column a model."""
+    """Draw rms z and mean r against time, one column per model."""
     fig, axes = plt.subplots(2, len(found), figsize=(7.0, 4.6), sharex="col", sharey="row", layout="constrained")
     for column, (name, methods) in enumerate(found.items()):
         for label, scores in methods.items():
@@ -89,7 +89,7 @@ def picture(found: dict[str, Any]) -> None:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The same in figures, as Markdown."""
+    """The same as a Markdown table."""
     lines = []
     for name, methods in found.items():
         times = max((scores["t"] for scores in methods.values()), key=len)
@@ -105,7 +105,7 @@ def table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--again", action="store_true", help="run what is there already, too")
+    parser.add_argument("--again", action="store_true", help="also run finished models again")
     path = HERE / "scores.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() and not parser.parse_args().again else {}
     for name, methods in METHODS.items():

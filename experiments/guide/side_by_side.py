@@ -1,4 +1,4 @@
-"""Jobs side by side, a core each; what is finished is kept in a file and not run again."""
+"""Runs jobs in parallel, one core each, and stores finished ones in a file so that they are not run again."""
 
 import json
 import multiprocessing
@@ -11,7 +11,7 @@ from typing import Any
 def finished(
     run: Callable[[Any], tuple[Any, dict[str, Any]]], jobs: Iterable[Any], out: Path, processes: int
 ) -> dict[str, Any]:
-    """What `run` says of every job, by the job's name; `run` gives the job back along with it."""
+    """The results of all jobs by name; `run(job)` returns the job and its result."""
     found: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
     left = [job for job in jobs if str(job) not in found]
     if not left:
@@ -29,5 +29,5 @@ def finished(
 
 
 def _alone(cores: Any) -> None:
-    """One core a process: a filter's step is too small to be shared out, and processes that share cores wait."""
+    """Pin the process to one core: a filter's step is too small for several threads."""
     os.sched_setaffinity(0, {cores.get()})

@@ -1,1 +1,1 @@
-"""The paper again: every figure and every claim, computed, drawn and judged by one command (`epf reproduce`)."""
+"""The paper's experiments: every figure and claim, computed, drawn and judged (`make reproduce`)."""

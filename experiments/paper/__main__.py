@@ -1,4 +1,4 @@
-"""`python -m experiments.paper`: the paper's figures and claims, with their verdicts."""
+"""`python -m experiments.paper [NAME]...`: makes the paper's figures and judges its claims."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,16 +17,18 @@ def main(
         list[str] | None, typer.Argument(metavar="[NAME]...", help=f"{', '.join(NAMES)}. [default: all]")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the figures and their numbers.")] = OUT,
-    seed: Annotated[int, typer.Option(help="Seed of the filters; the data are those of the committed references.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the filters; the data sets are fixed.")] = 0,
     again: Annotated[bool, typer.Option("--again", help="Recompute experiments that are already finished.")] = False,
     page: Annotated[
         Path | None,
-        typer.Option(help="The page of results. [default: docs/reproduction.md, or in OUT if that is given]"),
+        typer.Option(
+            help="Where to write the page of results. [default: docs/reproduction.md, or OUT if that is given]"
+        ),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Experiments to run at once.")] = JOBS,
+    jobs: Annotated[int, typer.Option(min=1, help="How many experiments to run at once.")] = JOBS,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
-    """Make the paper's figures and judge its claims; finished experiments are not computed again."""
+    """Make the paper's figures and judge its claims. Finished experiments are not computed again."""
     with outcome(quiet):
         tell = (lambda line: None) if quiet else tqdm.write  # keeps the progress bar intact
         show = False if quiet else None

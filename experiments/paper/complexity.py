@@ -1,8 +1,8 @@
 """Complexity: the time of a step against t, N, M and p, measured and fitted.
 
-The whole filter is timed against t and N (the paper's O(NT)), the update of the statistics against M and p (its O(M^p) per
-particle and step). The statistic has the C(2M + p, p) powers of a polynomial of degree 2M in p parameters, a multiple of
-M^p for large M; a Gibbs density that goes through the path again is timed for comparison.
+The whole filter is timed against t and N (the paper's O(NT)), and the update of the statistics against M and p (its O(M^p)
+per particle and step). A statistic has C(2M + p, p) coefficients, those of a polynomial of degree 2M in p parameters, which is
+a multiple of M^p for large M. For comparison, a Gibbs density is evaluated from the whole path.
 """
 
 import time
@@ -32,17 +32,17 @@ SETTINGS = {
     "block": 500,
     "counts": [250, 1000, 4000, 16000],
     "steps": 200,
-    "update_particles": 200,  # so few that statistics stay in the cache, and the arithmetic is timed
+    "update_particles": 200,  # few enough to stay in the cache, so that the arithmetic is timed
     "orders": {"1": [2, 4, 8, 16, 32], "2": [2, 4, 6, 8, 10], "3": [1, 2, 3, 4, 5]},
     "repeats": 5,
     "lengths": [1000, 4000, 16000, 64000],
 }
 
-_clock = time.process_time  # of all threads, and of this program alone: others on the machine do not count
+_clock = time.process_time  # of all threads of this process; other processes do not count
 
 
 class Waves(StateSpaceModel):
-    """A drift in which p parameters enter together: sin(theta . (x, x^2 / 2, ..)); nothing about it is separable."""
+    """A non-separable drift in which p parameters enter together: sin(theta . (x, x^2, ..))."""
 
     size: int
 
@@ -79,19 +79,19 @@ def compute(settings: Mapping[str, Any], seed: int, done: Done) -> Numbers:
 
 
 def _against_time(settings: Mapping[str, Any], seed: int) -> Numbers:
-    """Seconds a step of the filter, block after block of one run."""
+    """Seconds per step of the filter, for each block of one run."""
     size, blocks = settings["block"], settings["blocks"]
     seconds = _blocks(settings["particles"], settings["order"], size, blocks, seed)
     return {"t": [(i + 0.5) * size for i in range(1, blocks)], "seconds": seconds}
 
 
 def _filter_step(settings: Mapping[str, Any], count: int, seed: int) -> float:
-    """Seconds a step of the filter with so many particles: the fastest of several blocks."""
+    """Seconds per step of the filter with `count` particles: the fastest of several blocks."""
     return min(_blocks(count, settings["order"], settings["steps"], settings["repeats"] + 1, seed))
 
 
 def _blocks(count: int, order: int, size: int, blocks: int, seed: int) -> list[float]:
-    """Seconds a step in each block of a run on the SIN data; the first block compiles and is not counted."""
+    """Seconds per step in each block of a run on the SIN data; the first block compiles and is not counted."""
     data = data_set("sin", 1, size * blocks)
     method = paper_methods.epf(count, order, centre=0.0)
     result = fit(data.model, data.y[:size], method, seed=seed, progress=False)
@@ -106,19 +106,19 @@ def _blocks(count: int, order: int, size: int, blocks: int, seed: int) -> list[f
 
 
 def _update(p: int, order: int, settings: Mapping[str, Any]) -> tuple[int, float]:
-    """The coefficients a particle carries, and the seconds of one update of all particles' statistics."""
+    """The number of coefficients per particle, and the seconds for one update of all statistics."""
     model, count = Waves(p), settings["update_particles"]
-    gibbs = EPF(count, approximation=Taylor(order, centre=0.0)).gibbs(model, None)
+    gibbs = EPF(count, approximation=Taylor(order, centre=0.0)).bind(model).gibbs
     assert isinstance(gibbs, LogPolynomial)
     x = jnp.linspace(-1.5, 1.5, count)
-    statistic = jax.vmap(lambda x: gibbs.init(model, x), -1, -1)(x)
+    statistic = jax.vmap(lambda x: gibbs.init(x), -1, -1)(x)
     piece = Piece(x, 0.5 * x, 0.5 * x, jnp.asarray(0.0), None)
-    update = jax.jit(lambda statistic, piece: gibbs.update_all(model, statistic, piece))
+    update = jax.jit(lambda statistic, piece: gibbs.update_all(statistic, piece))
     return gibbs.indices.size, _fastest(lambda: update(statistic, piece), settings["repeats"])
 
 
 def _whole_path(settings: Mapping[str, Any]) -> Numbers:
-    """Seconds to evaluate log p(theta | x_0:t) for one particle from its path: what a fixed-size statistic saves."""
+    """Seconds to evaluate log p(theta | x_0:t) from one particle's path: what a fixed-size statistic saves."""
     lengths = settings["lengths"]
     x = jnp.asarray(path("sin", 1, lengths[-1]), jnp.float32)
     theta = jnp.linspace(0.3, 0.9, 33)
@@ -134,7 +134,7 @@ def _whole_path(settings: Mapping[str, Any]) -> Numbers:
 
 
 def _fastest(run: Callable[[], Any], repeats: int) -> float:
-    """The least of several measurements, each long enough for a clock; the first call compiles and is not counted."""
+    """The fastest of several measurements, each long enough for the clock; the first call compiles and is not counted."""
     jax.block_until_ready(run())
     began = _clock()
     jax.block_until_ready(run())
@@ -148,9 +148,9 @@ def _fastest(run: Callable[[], Any], repeats: int) -> float:
 
 
 def fits(numbers: Numbers) -> dict[str, tuple[float, float]]:
-    """Exponents with their standard errors: in t, in N, of a path's evaluation in t, and in M for each p, terms and time.
+    """Fitted exponents with standard errors: in t, in N, of the path evaluation in t, and in M for each p.
 
-    Those in M are from the largest three orders, and in M + 1, since a polynomial of order M has M + 1 powers.
+    Those in M use the three largest orders and M + 1, since a polynomial of order M has M + 1 powers.
     """
     found = {
         "t": power_law(array(numbers["time"]["t"]), array(numbers["time"]["seconds"])),
@@ -170,7 +170,7 @@ def judge(numbers: Numbers) -> list[Finding]:
     return [
         finding(
             "The cost of a step does not grow with time (sections 3 and 4).",
-            "the exponent of the time of a step in t is within 0.1 of 0 or two standard errors",
+            "the exponent of the time per step in t is within 0.1 of 0, or within two standard errors",
             f"exponent {text['t']} up to t = {numbers['time']['t'][-1]:g}; for the Gibbs density from the path "
             f"{text['path']}",
             holds=abs(b["t"][0]) < max(0.1, 2.0 * b["t"][1]),
@@ -178,26 +178,25 @@ def judge(numbers: Numbers) -> list[Finding]:
         ),
         finding(
             "The filter is O(NT) (section 5).",
-            "the exponent of the time of a step in N, for large N, is at most 1.15",
+            "the exponent of the time per step in N, for large N, is at most 1.15",
             f"exponent {text['N']} up to N = {numbers['count']['N'][-1]}",
             holds=b["N"][0] < 1.15,
             why="it grows faster than N",
         ),
         finding(
             "An order M expansion in p parameters has O(M^p) terms (section 4).",
-            "the number of coefficients grows with M + 1 with an exponent of at most p, up to 15%",
+            "the exponent of the number of coefficients in M + 1 is at most p, with a tolerance of 15%",
             "; ".join(f"p = {p}: {text[f'terms, p = {p}']}" for p in dimensions),
             holds=all(b[f"terms, p = {p}"][0] <= 1.15 * int(p) for p in dimensions),
-            why="they are more",
+            why="there are more",
         ),
         finding(
             "An update of the statistics costs O(M^p) per particle and step (section 4).",
-            "its time grows with M + 1 with an exponent of at most p; or of at most 2p; each up to 15%",
+            "the exponent of its time in M + 1 is at most p, or at most 2p, each with a tolerance of 15%",
             "; ".join(f"p = {p}: {text[f'seconds, p = {p}']}" for p in dimensions),
             holds=all(b[f"seconds, p = {p}"][0] <= 1.15 * int(p) for p in dimensions),
-            change="up to O(M^2p): theorem 3 squares the drift's series, and the product of two polynomials of "
-            "O(M^p) terms costs "
-            "the square of that as it is done here",
+            change="up to O(M^2p): theorem 3 squares the series of the drift, and the product of two polynomials with O(M^p) "
+            "terms, as implemented here, costs the square of that",
             holds_with_change=all(b[f"seconds, p = {p}"][0] <= 2.3 * int(p) for p in dimensions),
             why="it grows faster than the product of two such polynomials",
         ),
@@ -206,7 +205,7 @@ def judge(numbers: Numbers) -> list[Finding]:
 
 def tables(numbers: Numbers) -> list[Table]:
     rows = [[name, f"{value:+.3f}", f"{error:.3f}"] for name, (value, error) in fits(numbers).items()]
-    names = {"t": "time of a step in t", "N": "time of a step in N", "path": "Gibbs density from the path, in t"}
+    names = {"t": "time per step in t", "N": "time per step in N", "path": "Gibbs density from the path, in t"}
     rows = [
         [names.get(name, f"{name.replace('seconds', 'time of an update')}, in M + 1"), *rest] for name, *rest in rows
     ]
@@ -216,7 +215,7 @@ def tables(numbers: Numbers) -> list[Table]:
     ]
     return [
         Table("Fitted exponents", ["quantity", "exponent", "standard error"], rows),
-        Table("Coefficients a particle carries", ["p", "M: coefficients"], counts),
+        Table("Coefficients per particle", ["p", "M: coefficients"], counts),
     ]
 
 
@@ -262,9 +261,9 @@ def draw(numbers: Numbers) -> Any:
 EXPERIMENT = Experiment(
     name="complexity",
     title="Complexity: time against t, N, M and p",
-    caption="(a), (b) A step of the SIN model's EPF as printed (order 7). (c), (d) One update of the statistics of 200 "
-    "particles for a drift in which p parameters enter together. Processor time of all threads, the fastest of several "
-    "repeats, compilation apart.",
+    caption="(a), (b) One step of the EPF for SIN as printed (order 7). (c), (d) One update of the statistics of 200 particles "
+    "for a drift in which p parameters enter together. Processor time of all threads, the fastest of several repeats, without "
+    "compilation.",
     settings=SETTINGS,
     compute=compute,
     draw=draw,

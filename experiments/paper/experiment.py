@@ -1,7 +1,7 @@
-"""What an experiment is: numbers from settings and a seed, a figure from the numbers, and verdicts from the numbers.
+"""An experiment: numbers from settings and a seed, then a figure and verdicts from the numbers.
 
-The figure and the verdicts see nothing but the numbers, as they are read back from the JSON file. So a picture can be drawn
-again without computing, and no verdict is typed by hand.
+The figure and the verdicts use only the numbers as read back from the JSON file. A figure can therefore be redrawn without
+computing, and no verdict is written by hand.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ Done = Callable[[int], object]
 
 
 class Finding(NamedTuple):
-    """One claim of the paper, how it is tested, what was measured, and the verdict with its change or its reason."""
+    """One claim of the paper: its criterion, what was measured, and the verdict with the change or the reason."""
 
     claim: str
     criterion: str
@@ -39,7 +39,7 @@ def finding(
     holds_with_change: bool | np.bool_ = False,
     why: str = "",
 ) -> Finding:
-    """The verdict on a claim: as printed, or else with the change that is named, or else not at all, and why."""
+    """Judge a claim: it holds as printed, or it holds with `change`, or it does not hold, and `why`."""
     if holds:
         return Finding(claim, criterion, measured, REPRODUCED)
     if holds_with_change:
@@ -48,7 +48,7 @@ def finding(
 
 
 class Table(NamedTuple):
-    """A table of the page: a heading for each column, rows of text."""
+    """A table of the page: column headings and rows of text."""
 
     title: str
     columns: Sequence[str]
@@ -59,9 +59,9 @@ class Table(NamedTuple):
 class Experiment:
     """A figure of the paper, or a claim of its text.
 
-    `compute(settings, seed, done)` gives the numbers and calls `done(1)` after each of its `stages(settings)`. `draw`
-    makes a matplotlib figure, `judge` the findings, `tables` what the page shows in figures, all from the numbers.
-    `repeatable` is False where a clock is read: such numbers differ from run to run.
+    `compute(settings, seed, done)` returns the numbers and calls `done(1)` after each of its `stages(settings)`. From the
+    numbers, `draw` makes a Matplotlib figure, `judge` the findings and `tables` the tables of the page. `repeatable` is False
+    if the numbers are timings, which differ from run to run.
     """
 
     name: str
@@ -76,17 +76,17 @@ class Experiment:
     repeatable: bool = True
 
     def fingerprint(self, seed: int) -> str:
-        """By which a file is known to be of these settings and this seed."""
+        """A hash of the name, the settings and the seed, stored with the numbers."""
         text = json.dumps([self.name, tidy(dict(self.settings)), seed], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def numbers(self, settings: Mapping[str, Any], seed: int, done: Done = lambda count: None) -> Numbers:
-        """What the file would hold: the computed numbers as JSON gives them back."""
+        """The computed numbers, rounded as they are stored in JSON."""
         return tidy(self.compute(settings, seed, done))
 
 
 def tidy(value: Any) -> Any:
-    """A value for JSON: arrays as lists, seven digits, None for what is not finite."""
+    """Convert a value for JSON: arrays to lists, seven digits, None for values that are not finite."""
     if isinstance(value, dict):
         return {str(key): tidy(entry) for key, entry in value.items()}
     if isinstance(value, np.ndarray):
@@ -102,5 +102,5 @@ def tidy(value: Any) -> Any:
 
 
 def array(value: Any) -> np.ndarray:
-    """Numbers of a file as an array of floats, NaN for None."""
+    """Stored numbers as an array of floats, with NaN for None."""
     return np.asarray(value, dtype=float)

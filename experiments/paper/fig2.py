@@ -41,8 +41,8 @@ def judge(numbers: Numbers) -> list[Finding]:
     return [
         finding(
             "The approximated densities converge to p as the order grows (figure 2).",
-            "on the whole line: every exp(P) can be normalised and KL falls with M; or on the compact interval that "
-            "is drawn",
+            "on the whole line, every exp(P) can be normalised and KL falls with M; or this holds on the compact interval "
+            "that is drawn",
             f"exp(P) has no finite integral on the line at M = {line} ..; on [-{numbers['half_width']:g}, "
             f"{numbers['half_width']:g}] KL falls from {kl[0]:.2g} (M = {int(orders[0])}) to {kl[-1]:.1g} (M = {last})",
             holds=not improper and falls,

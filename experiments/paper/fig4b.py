@@ -15,8 +15,8 @@ SETTINGS = {
     "orders": [1, 3, 5, 7, 9, 11],
     "grid": [-1.5, 2.0, 1401],
 }
-_FIRST = 3  # order 1 at small T may be near by luck: the line through the prior's mean
-_SMALL = 0.01  # nats: a divergence nobody would see
+_FIRST = 3  # order 1 at small T may be close by luck: a line through the prior mean
+_SMALL = 0.01  # nats, an invisible divergence
 
 
 def compute(settings: Mapping[str, Any], seed: int, done: Done) -> Numbers:

@@ -45,14 +45,14 @@ def judge(numbers: Numbers) -> list[Finding]:
             f"{runs.FAR}; and less than 1% of its values of theta are left",
             f"{sir}; {min(sir.values)} to {max(sir.values)} values of theta left",
             holds=sir.far and share < 0.01,
-            why="it is not that far away",
+            why="it is closer than that",
         ),
         finding(
             f"Liu-West with {numbers['liu_west']} particles converges slowly compared to the EPF, or not (figure 5b).",
             f"{runs.FAR}; and its rms z is at least three times the EPF's",
             f"{liu_west}; the EPF's rms z is {epf.rms:.2g}",
             holds=liu_west.far and liu_west.rms > 3.0 * epf.rms,
-            why="it is not that far away",
+            why="it is closer than that",
         ),
         finding(
             f"The EPF with {numbers['epf']} particles and order {numbers['order']} converges quickly (figure 5c).",
@@ -62,15 +62,15 @@ def judge(numbers: Numbers) -> list[Finding]:
             change="with Chebyshev polynomials on a box that follows the posterior and guided proposals (the "
             "library's default)",
             holds_with_change=default.close,
-            why="neither form is near the exact posterior",
+            why="neither form is close to the exact posterior",
         ),
         finding(
             f"By t = {steps} the estimates reach the true value 0.7 (as figure 5c is described).",
             "the exact posterior has the true value within 1 sd on every data set; or within 3 sd",
             f"at t = {steps} the true value lies {', '.join(f'{z:+.1f}' for z in away)} exact sds from the exact mean",
             holds=max(map(abs, away)) < 1.0,
-            change=f"towards it: the prior puts 0.7 at 3.5 of its sds, so that at t = {steps} the right answer still "
-            "lies below",
+            change=f"they approach it: 0.7 is 3.5 prior sds from the prior mean, so at t = {steps} the exact posterior mean is "
+            "still below it",
             holds_with_change=max(map(abs, away)) < 3.0,
             why="the exact posterior excludes it",
         ),
@@ -105,11 +105,9 @@ def draw(numbers: Numbers) -> Any:
 EXPERIMENT = Experiment(
     name="fig5",
     title="Figure 5: SIN, three filters",
-    caption="Posterior mean of θ with one standard deviation (shaded) over time; thin: the mean of a further run. "
-    "SIR, Liu-West "
-    "(ρ = 0.9) and the EPF with bootstrap proposals and multinomial resampling at every step, as printed. Scores are "
-    "over "
-    "three data sets, two runs on each.",
+    caption="Posterior mean of θ with one standard deviation (shaded) over time; the thin line is the mean of a second run. SIR, "
+    "Liu-West (ρ = 0.9) and the EPF with bootstrap proposals and multinomial resampling at every step, as printed. Scores are "
+    "over three data sets with two runs each.",
     settings=SETTINGS,
     compute=compute,
     draw=draw,

@@ -1,4 +1,4 @@
-"""Figure 6: the Cauchy autoregression: the data, SIR, Liu-West, the printed EPF, and what the library does in its place."""
+"""Figure 6, the Cauchy autoregression: data, SIR, Liu-West, the printed EPF, and the library's filters."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ SETTINGS = {
     "epf": 100,
     "order": 10,
     "marginal": 200,
-    "in_double": [_SERIES],  # a shock of some thousands, which are common, overflows v^10 in single precision
+    "in_double": [_SERIES],  # shocks of several thousand are common, and v^10 overflows in single precision
 }
 
 
@@ -53,7 +53,7 @@ def judge(numbers: Numbers) -> list[Finding]:
     how = (
         "with Chebyshev polynomials of the log-density on boxes that follow the posterior (the library's default EPF)"
         if default.close
-        else "with filters at a few values of a in place of particle paths (the marginal EPF, 11 x "
+        else "with particle filters at a few values of a instead of particle paths (the marginal EPF, 11 x "
         f"{numbers['marginal']} particles): the printed series diverges, and paths of {numbers['epf']} particles "
         "coalesce"
     )
@@ -63,21 +63,21 @@ def judge(numbers: Numbers) -> list[Finding]:
             runs.FAR,
             f"{sir}; {min(sir.values)} to {max(sir.values)} values of a left",
             holds=sir.far,
-            why="it is not that far away",
+            why="it is closer than that",
         ),
         finding(
             f"Liu-West does not converge with {few} particles (figure 6c).",
             runs.FAR,
             str(liu_few),
             holds=liu_few.far,
-            why="it is not that far away",
+            why="it is closer than that",
         ),
         finding(
             f"Liu-West converges slowly with {many} particles (figure 6c).",
             f"its rms error ends below half of that at t = {numbers['t'][0]}, yet {runs.CLOSE} does not hold",
             f"rms error of the mean {errors[0]:.2g} at t = {numbers['t'][0]}, {errors[-1]:.2g} at the end; {liu_many}",
             holds=errors[-1] < 0.5 * errors[0] and not liu_many.close,
-            why="it stops short of the exact posterior or is there at once",
+            why="it does not approach the exact posterior, or it is there at once",
         ),
         finding(
             f"The EPF with {numbers['epf']} particles and the series of order {numbers['order']} about v = 0 "
@@ -90,13 +90,13 @@ def judge(numbers: Numbers) -> list[Finding]:
             holds=literal.close,
             change=how,
             holds_with_change=default.close or marginal.close,
-            why="no form is near the exact posterior",
+            why="no form is close to the exact posterior",
         ),
     ]
 
 
 def _errors(numbers: Numbers, label: str) -> np.ndarray:
-    """The rms difference over runs between a method's mean and the exact posterior's at the end of the series."""
+    """The rms difference over runs between the mean of a method and the exact mean at the end of the series."""
     run = numbers["methods"][label]
     last = array([numbers["exact"][str(data)]["mean"][-1] for data in run["data"]])
     return np.sqrt(np.nanmean((array(run["mean"]) - last[:, None]) ** 2, axis=(0, 2)))
@@ -144,12 +144,10 @@ def draw(numbers: Numbers) -> Any:
 EXPERIMENT = Experiment(
     name="fig6",
     title="Figure 6: Cauchy dynamics, heavy tails",
-    caption="Posterior mean of a with one standard deviation (shaded); thin: means of further runs. Liu-West with ρ "
-    "= 0.9. "
-    "The printed EPF expands log(1 + v²) about v = 0 to order 10, here in double precision: in single precision v^10 "
-    "overflows after a shock of some thousands, and the run stops. Scores are over three data sets, three runs on "
-    "each; the "
-    "picture shows the one with the gentlest shocks.",
+    caption="Posterior mean of a with one standard deviation (shaded); thin lines are means of further runs. Liu-West with "
+    "ρ = 0.9. The printed EPF expands log(1 + v²) about v = 0 to order 10, here in double precision: in single precision v^10 "
+    "overflows after a shock of several thousand, and the run stops. Scores are over three data sets with three runs each; the "
+    "figure shows the data set with the smallest shocks.",
     settings=SETTINGS,
     compute=compute,
     draw=draw,

@@ -1,4 +1,4 @@
-"""Figure 7: the STAR model: shrinkage of p(gamma, c | x_0:t), Liu-West, the printed EPF and the library's default."""
+"""Figure 7, the STAR model: shrinkage of p(gamma, c | x_0:t), Liu-West, the printed EPF and the default EPF."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,12 +22,12 @@ SETTINGS = {
     "times": [64, 256, 1024, 4096],
     "grid": 81,
 }
-# The prior's support excludes gamma = 0, where the series is printed; this is as near as makes no difference.
+# The prior excludes gamma = 0, the centre of the printed series; this is close enough to make no difference.
 _CENTRE = {"gamma": 0.001, "c": 0.0}
-_WALK = 0.03  # of the prior's box, about as wide as the exact posterior at t = 1000; the paper does not say
+_WALK = 0.03  # of the prior box, about the width of the exact posterior at t = 1000; the paper gives no value
 _MASSES = (0.95, 0.5)
 _BOX = {"gamma": (0.02, 4.0), "c": (-1.0, 7.0)}
-_FIRST = 256  # before this the prior still decides
+_FIRST = 256  # before this the prior dominates
 
 
 def methods(settings: Mapping[str, Any]) -> runs.Methods:
@@ -67,7 +67,7 @@ def _shrinkage(settings: Mapping[str, Any]) -> Numbers:
 
 
 def _relative(log_p: np.ndarray) -> np.ndarray:
-    """The density relative to its peak, to four digits: for a picture."""
+    """The density relative to its peak, with four digits, for the figure."""
     return np.round(np.exp(log_p - log_p.max()), 4)
 
 
@@ -95,11 +95,10 @@ def judge(numbers: Numbers) -> list[Finding]:
             runs.FAR,
             str(liu_west),
             holds=liu_west.far,
-            why="with the prior chosen here, for the paper names none, it is neither near nor far: the means are not "
-            "far off, the "
-            "sds too small"
+            why="the paper names no prior; with the one chosen here it is neither close nor far: the means are not far off, "
+            "but the sds are too small"
             if not liu_west.close
-            else "with the prior chosen here, for the paper names none, it converges",
+            else "the paper names no prior; with the one chosen here it converges",
         ),
         finding(
             f"The EPF with {numbers['epf']} particles, order {numbers['order']} and one Metropolis step converges "
@@ -115,7 +114,7 @@ def judge(numbers: Numbers) -> list[Finding]:
             "(the "
             "library's default EPF with as many particles)",
             holds_with_change=default.close,
-            why="neither form is near the exact posterior",
+            why="neither form is close to the exact posterior",
         ),
     ]
 
@@ -176,13 +175,10 @@ def draw(numbers: Numbers) -> Any:
 EXPERIMENT = Experiment(
     name="fig7",
     title="Figure 7: STAR, two parameters",
-    caption="(a) Exact Gibbs density of γ and c along a simulated path of states. (b) to (d) Posterior means with "
-    "one standard "
-    "deviation (shaded); thin: the mean of a further run. The paper names no prior; here γ ~ Gamma(2, 1) and c ~ "
-    "N(0, 3²). The "
-    "printed EPF has a Taylor series of order 9 about γ = 0.001 (the prior excludes 0) and c = 0 and one random-walk "
-    "Metropolis "
-    "step a particle and time step. Scores are over three data sets, two runs on each.",
+    caption="(a) Exact Gibbs density of γ and c along a simulated path of states. (b) to (d) Posterior means with one standard "
+    "deviation (shaded); thin lines are means of a second run. The paper names no prior; here γ ~ Gamma(2, 1) and c ~ N(0, 3²). "
+    "The printed EPF has a Taylor series of order 9 about γ = 0.001 (the prior excludes 0) and c = 0, and one random-walk "
+    "Metropolis step per particle and time step. Scores are over three data sets with two runs each.",
     settings=SETTINGS,
     compute=compute,
     draw=draw,

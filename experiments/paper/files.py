@@ -1,4 +1,4 @@
-"""What an experiment leaves behind: NAME.json with the numbers, NAME.png and NAME.pdf with the figure."""
+"""Files of an experiment: NAME.json with the numbers, NAME.png and NAME.pdf with the figure."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from epf.errors import DataError, reason
 
 
 def make_folder(folder: Path) -> None:
-    """The folder, there and writable, or one sentence before anything is computed."""
+    """Make the folder and check that it is writable, before anything is computed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".probe"
@@ -23,7 +23,7 @@ def make_folder(folder: Path) -> None:
 
 
 def read(folder: Path, experiment: Experiment, seed: int | None = None) -> Numbers | None:
-    """The numbers of a finished experiment, None if there are none of these settings (and this seed, if one is given)."""
+    """The numbers of a finished experiment; None if there are none with these settings (and this seed, if given)."""
     try:
         content = json.loads((folder / f"{experiment.name}.json").read_text())
         known = experiment.fingerprint(content["seed"] if seed is None else seed)
@@ -33,7 +33,7 @@ def read(folder: Path, experiment: Experiment, seed: int | None = None) -> Numbe
 
 
 def write(folder: Path, experiment: Experiment, seed: int, numbers: Numbers, findings: list[Finding]) -> None:
-    """The file of numbers, whole or not at all; left alone if it says the same already."""
+    """Write the file of numbers atomically, unless its content is the same already."""
     content = {
         "experiment": experiment.name,
         "title": experiment.title,
@@ -56,7 +56,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _dump(value: Any, depth: int = 1) -> str:
-    """JSON with a line for each name and each entry of a list of lists: files that can be read and compared."""
+    """JSON with one line per name and per entry of a nested list, so that files can be read and compared."""
     if isinstance(value, dict) and value:
         inner = ",\n".join(f"{' ' * depth}{json.dumps(key)}: {_dump(entry, depth + 1)}" for key, entry in value.items())
         return f"{{\n{inner}\n{' ' * (depth - 1)}}}"

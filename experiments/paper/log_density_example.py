@@ -37,13 +37,13 @@ def is_improper_on_the_line(order: int) -> bool:
 
 
 def kl(order: int, half_width: float) -> float:
-    """KL(p || p_hat) on [-a, a], by Gauss and Legendre's rule."""
+    """KL(p || p_hat) on [-a, a], by Gauss-Legendre quadrature."""
     x, weight = nodes(half_width)
     return divergence(S(x), remainder(x, order), weight)
 
 
 def remainder(x: Float[np.ndarray, " points"], order: int) -> Float[np.ndarray, " points"]:
-    """P - S, by its own series: the difference of the two would end at rounding."""
+    """P - S, summed as a series of its own: subtracting the two would leave only rounding errors."""
     total, k = np.zeros_like(x), order // 2 + 1
     while True:
         term = -2.5 * (-1) ** (k + 1) * np.exp(2 * k * np.log(np.maximum(2.0 * np.abs(x), 1e-300)) - lgamma(2 * k + 1))
@@ -59,7 +59,7 @@ def _rule() -> tuple[np.ndarray, np.ndarray]:
 
 
 def nodes(half_width: float) -> tuple[np.ndarray, np.ndarray]:
-    """Gauss and Legendre's nodes and weights on [-a, a]."""
+    """Gauss-Legendre nodes and weights on [-a, a]."""
     x, weight = _rule()
     return half_width * x, half_width * weight
 
@@ -70,7 +70,7 @@ def bound(order: int, half_width: float) -> float:
 
 
 def stirling(order: int, half_width: float, as_printed: bool) -> float:
-    """The same with Stirling's formula for (M+1)!: as printed in appendix C, or right."""
+    """The same bound with Stirling's formula for (M+1)!: as printed in appendix C, or corrected."""
     n = order + 1
     log_root = 0.5 * (log(2.0 * pi) + (lgamma(n + 1) if as_printed else log(n)))
     return float(5.0 * np.exp(n * log(2.0 * half_width) + n - n * log(n) - log_root))

@@ -1,4 +1,4 @@
-"""The page of results: each figure beside the paper's claims, with the verdicts, made from the files of numbers alone."""
+"""The page of results: figures, the paper's claims and verdicts, made from the files of numbers alone."""
 
 import os
 import shutil
@@ -9,25 +9,25 @@ from experiments.paper.experiment import CHANGED, NOT, REPRODUCED, Experiment, F
 
 _HEAD = """# The paper, reproduced
 
-Made by `epf reproduce` (`make reproduce`) from the numbers in its output folder; nothing on this page is typed by hand, and
-every verdict is computed from the numbers by the criterion that stands beside it.
+Made by `make reproduce` from the numbers in its output folder. Nothing on this page is written by hand: every verdict is computed
+from the numbers by the criterion beside it. `python -m experiments.paper NAME` makes one experiment again.
 
-The paper is Erol, Li, Ramsundar and Russell, The Extended Parameter Filter (ICML 2013). Its data, and for STAR its prior,
-are not given, so data are simulated from the printed models with the printed true values (`epf.simulate`, seeds 1 to 3).
-Filters are scored against the exact posterior of the same data, by quadrature (`experiments/references`), and not against
-the value that made the data: z = (mean - exact mean) / exact sd, r = sd / exact sd. "As printed" means bootstrap proposals,
-multinomial resampling at every step and the paper's Taylor series.
+The paper is Erol, Li, Ramsundar and Russell, *The Extended Parameter Filter* (ICML 2013). It does not give its data, nor the prior
+for STAR, so the data are simulated from the printed models with the printed true values (`epf.simulate`, seeds 1 to 3). Filters
+are scored against the exact posterior of the same data, computed by quadrature (`experiments/references`), not against the true
+value: z = (mean - exact mean) / exact sd, r = sd / exact sd. "As printed" means bootstrap proposals, multinomial resampling at
+every step and the paper's Taylor series.
 
 """
 
 
 def place(out: Path, usual: Path) -> Path:
-    """Where the page goes: the project's docs if the files go to their usual place in it, else beside them."""
+    """Where the page goes: docs/ if the files go to their usual folder, else the folder of the files."""
     return Path("docs/reproduction.md") if out == usual and Path("docs").is_dir() else out / "reproduction.md"
 
 
 def write(target: Path, out: Path) -> None:
-    """The page with all experiments whose numbers are in `out`; pictures go along if it lies elsewhere."""
+    """Write the page of all experiments whose numbers are in `out`, and copy the figures if it lies elsewhere."""
     sections, summary, missing = [], [], []
     for name in registry.NAMES:
         experiment = registry.find(name)
@@ -58,7 +58,7 @@ def _section(experiment: Experiment, numbers: Numbers, findings: list[Finding], 
     for table in experiment.tables(numbers):
         lines += ["", _titled(table)]
     if not experiment.repeatable:
-        lines += ["", "Times differ from machine to machine and from run to run."]
+        lines += ["", "Times differ between machines and runs."]
     return "\n".join(lines) + "\n"
 
 
@@ -81,7 +81,7 @@ def _link(experiment: Experiment) -> str:
 
 
 def _picture(target: Path, out: Path, name: str) -> str:
-    """The address of a picture from the page; copied beside a page that lies in another folder."""
+    """The path of a figure relative to the page; the figure is copied if the page lies in another folder."""
     source = out / f"{name}.png"
     if target.parent.resolve() == out.resolve():
         return source.name

@@ -20,6 +20,6 @@ def liu_west(particles: int) -> LiuWest:
 
 
 def epf(particles: int, order: int, centre: Any = None, of: str = "automatic", sampler: Sampler | None = None) -> EPF:
-    """Theta is drawn at every step; where the paper names no sampler, exactly, from the distribution function."""
+    """The EPF with theta drawn at every step; by inverse CDF if the paper names no sampler."""
     taylor = Taylor(order, centre=centre, of=of)
     return EPF(particles, Bootstrap(), Multinomial(), approximation=taylor, sampler=sampler, refresh=1)

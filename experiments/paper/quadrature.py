@@ -1,4 +1,4 @@
-"""Divergences between densities on a grid, exact to rounding even where they are tiny."""
+"""Divergences between densities on a grid, exact to rounding even if they are tiny."""
 
 import numpy as np
 from jaxtyping import Float
@@ -7,7 +7,7 @@ from jaxtyping import Float
 def normalised(
     log_p: Float[np.ndarray, " points"], weight: Float[np.ndarray, " points"]
 ) -> Float[np.ndarray, " points"]:
-    """The log-density whose integral under the weights of the rule is one."""
+    """The log-density, normalised under the weights of the quadrature rule."""
     top = np.max(log_p)
     return log_p - top - np.log(np.sum(weight * np.exp(log_p - top)))
 
@@ -19,7 +19,7 @@ def divergence(
 ) -> float:
     """KL(p || q) in nats, where log q = log p + difference up to a constant: log E_p exp(d - E_p d).
 
-    Taken from the difference itself, since log p - log q of two long sums would lose all digits of a small divergence.
+    Computed from the difference itself: subtracting two long sums would lose all digits of a small divergence.
     """
     log_p = normalised(log_p, weight)
     p = weight * np.exp(log_p)
@@ -32,7 +32,7 @@ def divergence(
 
 
 def trapezium(low: float, high: float, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """A uniform grid and the weights of the trapezoidal rule, which is superb for a density that ends within it."""
+    """A uniform grid with trapezoidal weights, which are very accurate for a density that vanishes at both ends."""
     grid = np.linspace(low, high, points)
     weight = np.full(points, (high - low) / (points - 1))
     weight[[0, -1]] *= 0.5

@@ -1,6 +1,6 @@
-"""The paper's models with their data sets and exact posteriors, which are part of the package, so that a wheel has them.
+"""The paper's models with their data sets and exact posteriors (tests/references).
 
-They were made by quadrature (experiments/references); the README there says how accurate they are.
+The posteriors were computed by quadrature (experiments/references); the README there says how accurate they are.
 """
 
 import json
@@ -23,7 +23,7 @@ _MODELS: dict[str, tuple[type[StateSpaceModel], dict[str, float]]] = {
 
 
 class DataSet(NamedTuple):
-    """A series with the states and the values that made it, and the exact posterior at a few times."""
+    """A simulated series with its states and true values, and the exact posterior at a few times."""
 
     model: StateSpaceModel
     truth: dict[str, float]
@@ -36,7 +36,7 @@ class DataSet(NamedTuple):
 
     @property
     def exact(self) -> dict[str, Any]:
-        """For a file of numbers."""
+        """The exact posterior, for a file of numbers."""
         return {"t": self.times, "mean": self.mean, "sd": self.sd}
 
 
@@ -54,7 +54,7 @@ def data_set(name: str, data: int, steps: int) -> DataSet:
 
 
 def path(name: str, data: int, steps: int) -> np.ndarray:
-    """States x_0, .., x_steps of a model, as if they were seen: what a Gibbs density is given."""
+    """States x_0, .., x_steps of a model: the path that a Gibbs density is conditioned on."""
     make, truth = _MODELS[name]
     x, _ = simulate(make(), truth, steps=steps + 1, seed=data)
     return np.asarray(x, np.float64).reshape(steps + 1, -1)[:, 0]
@@ -65,7 +65,6 @@ def _read(name: str) -> list[dict[str, Any]]:
         return json.loads((FOLDER / name).read_text())["entries"]
     except OSError as error:
         raise DataError(
-            f"The exact posterior {FOLDER / name} cannot be read ({reason(error)}): install the package again, or "
-            "make it "
-            "by experiments/references/make.py of the project."
+            f"The exact posterior {FOLDER / name} cannot be read ({reason(error)}): run from a clone of the project, or make "
+            "the file with experiments/references/make.py."
         ) from None

@@ -1,4 +1,4 @@
-"""The experiments by name, in the order of the paper; each loads when it is asked for."""
+"""The experiments by name, in the order of the paper. Each is imported when first needed."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -24,12 +24,12 @@ NAMES = (
 
 
 def find(name: str) -> Experiment:
-    """One experiment."""
+    """The experiment of this name."""
     return import_module(f"experiments.paper.{name}").EXPERIMENT
 
 
 def choose(wanted: Sequence[str]) -> list[str]:
-    """The names asked for, in order, `fig4` for both of its parts; all of them if none is."""
+    """The requested names in order (`fig4` stands for both parts), or all if none is requested."""
     chosen: list[str] = []
     for name in wanted or NAMES:
         found = [known for known in NAMES if name in (known, known[:-1])]

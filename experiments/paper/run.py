@@ -1,4 +1,4 @@
-"""Compute what is missing, draw all figures that were asked for, and write the page."""
+"""Compute missing numbers, draw the requested figures and write the page."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from experiments.paper.experiment import Finding, Numbers
 from experiments.paper.style import save, style
 from experiments.paper.workers import computed
 
-from epf.run._progress import progress_bar
+from epf.run._runner import progress_bar
 
 OUT = Path("experiments/out")
 JOBS = min(2, os.cpu_count() or 1)  # each takes about a gigabyte
@@ -26,11 +26,11 @@ def reproduce(
     show: bool | None = None,
     tell: Callable[[str], object] = print,
 ) -> dict[str, list[Finding]]:
-    """The named experiments, or all: JSON, PNG and PDF in `out`, and a page of all that is there by now.
+    """Run the named experiments, or all: JSON, PNG and PDF go to `out`, and a page shows everything finished so far.
 
-    Numbers of the same settings and seed are not computed again unless `again` says so; pictures are drawn afresh from
-    them. An experiment is written as soon as it is done, so an interrupted run goes on with the others. The page goes to
-    `page_at`, or else beside the files, or to docs/ where the project is.
+    Numbers with the same settings and seed are not computed again unless `again` is set; figures are always redrawn. An
+    experiment is written as soon as it is done, so an interrupted run can be continued. The page goes to `page_at`, or to
+    docs/ if `out` is the default folder, or to `out`.
     """
     chosen = registry.choose(names)
     files.make_folder(out)
@@ -52,7 +52,7 @@ def reproduce(
             finish(name, numbers, " (was there)")
     missing = [name for name in chosen if known[name] is None]
     total = sum(experiment.stages(experiment.settings) for experiment in map(registry.find, missing))
-    with progress_bar(total, "epf reproduce", show if missing else False) as done:
+    with progress_bar(total, "reproduce", show if missing else False) as done:
         for name, numbers in computed(missing, seed, jobs, done):
             finish(name, numbers, "")
     page.write(target, out)

@@ -1,4 +1,4 @@
-"""Filters over data sets and seeds: what figures 5, 6 and 7 have in common.
+"""Runs of filters over data sets and seeds, shared by figures 5, 6 and 7.
 
 A run is scored against the exact posterior at the reference times, z = (mean - exact mean) / exact sd and r = sd / exact sd.
 """
@@ -19,7 +19,7 @@ from epf.run._fit import fit
 _KEPT = 120
 Methods = Mapping[str, Filter]
 
-# When a filter has converged to the exact posterior, and when it has failed; in between it has done neither.
+# Criteria for having converged to the exact posterior and for having failed. A filter may satisfy neither.
 CLOSE_Z, CLOSE_R = 0.5, (0.8, 1.25)
 FAR_Z, FAR_R = 1.0, (0.5, 2.0)
 _OVER = "at the last time, over all runs and parameters, the root mean square of z"
@@ -38,7 +38,7 @@ def compare(
     done: Done,
     in_double: Collection[str] = (),
 ) -> Numbers:
-    """Every method on every data set with several seeds: the course of each run. Some may need double precision."""
+    """Run every method on every data set with several seeds. Methods in `in_double` run in double precision."""
     sets = {data: data_set(name, data, settings["steps"]) for data in settings["data"]}
     first = next(iter(sets.values()))
     t = np.unique(np.concatenate([np.linspace(1, settings["steps"], _KEPT).astype(int), first.times]))
@@ -50,7 +50,7 @@ def compare(
                 with jax.enable_x64(label in in_double):
                     _add(runs[label], one, method, seed + i, data, t)
                 done(1)
-        jax.clear_caches()  # one method's program is of no use to the next, and they are large
+        jax.clear_caches()  # the compiled programs are large, and the next method needs others
     return {
         "truth": first.truth,
         "t": t,
@@ -65,7 +65,7 @@ def stages(methods: Methods, settings: Mapping[str, Any]) -> int:
 
 
 def _add(found: Numbers, one: DataSet, method: Filter, seed: int, data: int, t: np.ndarray) -> None:
-    """One run: mean and sd at the times `t`, NaN after the step at which it stopped, if it did."""
+    """One run: mean and sd at the times `t`, NaN after a step at which the run stopped."""
     stopped = None
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -86,7 +86,7 @@ def _add(found: Numbers, one: DataSet, method: Filter, seed: int, data: int, t: 
 
 
 class Scores:
-    """z and r of one method, (runs, times, parameters), and what is said of them."""
+    """z and r of one method, shape (runs, times, parameters), and their summaries."""
 
     def __init__(self, numbers: Numbers, label: str):
         run, t = numbers["methods"][label], np.asarray(numbers["t"])
@@ -102,7 +102,7 @@ class Scores:
 
     @property
     def rms(self) -> float:
-        """The root mean square of z at the last time; infinite if a run did not get there."""
+        """The root mean square of z at the last time; infinite if a run stopped earlier."""
         z = self.z[:, -1]
         return float(np.sqrt(np.mean(z**2))) if np.isfinite(z).all() else float("inf")
 
@@ -127,7 +127,7 @@ class Scores:
 
 
 def score_table(numbers: Numbers, title: str = "Root mean square of z, median of r, at the reference times") -> Table:
-    """A row a method: rms z and median r at each time over the runs that got there."""
+    """One row per method: rms z and median r at each time, over the runs that got that far."""
     rows = []
     for label in numbers["methods"]:
         scores = Scores(numbers, label)
@@ -147,7 +147,7 @@ def score_table(numbers: Numbers, title: str = "Root mean square of z, median of
 def draw_course(
     panel: Any, numbers: Numbers, label: str, data: int, parameter: int, colour: str, name: str = ""
 ) -> None:
-    """Mean and a band of one sd of the first run on a data set, the means of the others as thin lines."""
+    """Plot mean and one-sd band of the first run on a data set, and the means of other runs as thin lines."""
     run, t = numbers["methods"][label], np.asarray(numbers["t"])
     chosen = [i for i, d in enumerate(run["data"]) if d == data]
     mean, sd = (array(run[key])[chosen, :, parameter] for key in ("mean", "sd"))
@@ -158,7 +158,7 @@ def draw_course(
 
 
 def draw_exact(panel: Any, numbers: Numbers, data: int, parameter: int, truth: float) -> None:
-    """The exact posterior as points with bars of one sd, and the value that made the data as a line."""
+    """Plot the exact posterior as points with one-sd bars, and the true value as a line."""
     from experiments.paper.style import BLACK, GREY
 
     exact = numbers["exact"][str(data)]

@@ -2,8 +2,8 @@
 
         log p(theta | x_0:T) = log p(theta) - 1/2 sum_k (x_k - f)^2,    f = sin(theta x_k-1) or its series of order M.
 
-Written out for this model, by sums over the path, and so independent of the library, which theorem 3's experiment holds
-against it.
+Written out for this model as sums over the path, independently of the library. The experiment of theorem 3 compares the
+library with it.
 """
 
 from collections.abc import Sequence
@@ -32,10 +32,11 @@ def coefficients(x: Float[np.ndarray, " steps"], order: int, centre: float) -> F
 
 
 class Gibbs(NamedTuple):
-    """Log-densities on a grid at several times, (times, points) each: the exact one up to a constant, prior included, and
-    for each (order, centre) how much the series' log-density is above it.
+    """Log-densities on a grid at several times, each of shape (times, points).
 
-    `noise` is theorem 4's sum of eps_k v_k: the series' error at theta times the shock at the true value.
+    `exact` is the exact log-density up to a constant, with the prior. `above` is the log-density of the series minus the
+    exact one, per (order, centre). `noise` is the sum of eps_k v_k in theorem 4: the error of the series at theta times the
+    shock at the true value.
     """
 
     exact: np.ndarray
@@ -51,7 +52,7 @@ def gibbs(
 ) -> Gibbs:
     """The Gibbs densities of the path x_0, x_1, .. at each of the times.
 
-    Differences are summed as such, (f_hat - f) (x_k - (f_hat + f) / 2), so that small ones keep their digits.
+    Differences are summed directly, (f_hat - f) (x_k - (f_hat + f) / 2), so that small ones keep their digits.
     """
     powers = {(M, c): (theta - c) ** np.arange(M + 1)[:, None] for M, c in series}
     exact, above, noise = log_prior(theta), *({key: np.zeros_like(theta) for key in powers} for _ in range(2))

@@ -3,7 +3,7 @@
         x_t = x_t-1 (0.9 - 0.8 G) + N(0, 1),    G = 1 / (1 + exp(z)),  z = gamma (c - x_t-1),
         G ~ 1/2 - z/4 + z^3/48 - z^5/480 + 17 z^7/80640 - 31 z^9/1451520,    which holds for |z| < pi.
 
-The paper gives no prior; here it is the library's, gamma ~ Gamma(2, 1) and c ~ N(0, 3^2).
+The paper gives no prior; here it is that of `epf.zoo.STAR`, gamma ~ Gamma(2, 1) and c ~ N(0, 3^2).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ def logistic(z: np.ndarray) -> np.ndarray:
 
 
 def series(order: int) -> Callable[[np.ndarray], np.ndarray]:
-    """The logistic function by its series as printed, to this order (9 at most)."""
+    """The series of the logistic function as printed, to this order (at most 9)."""
     coefficients = [SERIES.get(i, 0.0) for i in range(order + 1)]
     return lambda z: np.polynomial.polynomial.polyval(z, coefficients)
 

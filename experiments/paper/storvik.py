@@ -28,7 +28,7 @@ _ROUNDING = 1e-9
 
 
 class Regression(StateSpaceModel):
-    """The path as observations: y_t = F_t' theta + N(0, Q), F_t as inputs; the state has no part in it."""
+    """The path as observations: y_t = F_t' theta + N(0, Q), with F_t as inputs. The state plays no role."""
 
     size: int
     prior_sd: float
@@ -126,13 +126,13 @@ def _sds(covariances: np.ndarray) -> np.ndarray:
 
 
 def _apart(mean: np.ndarray, sd: np.ndarray, other_mean: np.ndarray, other_sd: np.ndarray) -> np.ndarray:
-    """The largest difference of a mean in sds, or of an sd in parts of it, at each time."""
+    """The largest difference at each time, of means in sds and of sds relative to them."""
     gaps = np.maximum(np.abs(other_mean - mean) / sd, np.abs(other_sd / sd - 1.0))
-    return np.maximum(gaps.max(axis=1), 1e-17)  # something to draw on a logarithmic axis where they are equal
+    return np.maximum(gaps.max(axis=1), 1e-17)  # equal values must be positive on a logarithmic axis
 
 
 def _without_transpose(seed: int, steps: int = 50) -> dict[str, float]:
-    """Two states, two parameters: what happens if the observation matrix is F_t, as printed, and not its transpose."""
+    """Two states, two parameters: what happens if the observation matrix is F_t, as printed, instead of its transpose."""
     random = np.random.default_rng(seed)
     F, Q = random.standard_normal((steps, 2, 2)), np.diag([0.3, 0.6])
     theta = np.array([0.5, -1.0])
@@ -161,7 +161,7 @@ def judge(numbers: Numbers) -> list[Finding]:
             f"two states and two parameters: {slip['F']:.2g} sds apart with F_t, {slip['transpose']:.0e} with its "
             "transpose",
             holds=slip["F"] < _ROUNDING,
-            change="a slip of the paper: the observation matrix is the transpose of F_t",
+            change="misprint in the paper: the observation matrix is the transpose of F_t",
             holds_with_change=slip["transpose"] < _ROUNDING,
             why="neither agrees",
         ),

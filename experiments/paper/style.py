@@ -1,15 +1,15 @@
-"""How the figures look: column widths, sizes and colours, one file for all."""
+"""Style shared by all figures: widths, sizes and colours."""
 
 from pathlib import Path
 from typing import Any
 
-# Okabe and Ito's palette: told apart by everybody. Lines differ by their dashes or marks too, for print in grey.
+# The palette of Okabe and Ito is safe for colour-blind readers. Dashes and markers differ too, for print in grey.
 BLACK, BLUE, ORANGE, GREEN = "#000000", "#0072B2", "#D55E00", "#009E73"
 PINK, AMBER, SKY, GREY = "#CC79A7", "#E69F00", "#56B4E9", "#777777"
 PALETTE = (BLUE, ORANGE, GREEN, PINK, AMBER, SKY)
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)))
 MARKS = ("o", "s", "^", "D", "v", "P")
-SEQUENCE = "cividis"  # the map of shades that is read alike with and without red and green
+SEQUENCE = "cividis"  # readable with colour-vision deficiency
 
 COLUMN, PAGE = 3.4, 7.0  # inches: one column, two columns
 _STYLE: Any = {
@@ -33,7 +33,7 @@ _STYLE: Any = {
 
 
 def style() -> Any:
-    """A context in which every figure is drawn; nothing is left changed."""
+    """A context manager with the style; global settings are restored afterwards."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -43,7 +43,7 @@ def style() -> Any:
 
 
 def panels(rows: int, columns: int, width: float = PAGE, height: float | None = None, **options: Any) -> Any:
-    """A figure and its panels, always in two dimensions."""
+    """A figure and its panels, always as a two-dimensional array."""
     import matplotlib.pyplot as plt
 
     size = (width, height or 2.3 * rows)
@@ -51,13 +51,13 @@ def panels(rows: int, columns: int, width: float = PAGE, height: float | None = 
 
 
 def letter(axes: Any) -> None:
-    """(a), (b), (c) before the titles of the panels."""
+    """Put (a), (b), (c) before the panel titles."""
     for name, panel in zip("abcdefghij", axes, strict=False):
         panel.set_title(f"({name}) {panel.get_title(loc='left')}")
 
 
 def save(figure: Any, path: Path) -> None:
-    """A PNG and a PDF; the same numbers give the same files, so neither holds a date."""
+    """Save as PNG and PDF without dates, so that the same numbers give the same files."""
     import matplotlib.pyplot as plt
 
     figure.savefig(path.with_suffix(".png"), dpi=200, metadata={"Software": None})

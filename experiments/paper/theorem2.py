@@ -29,7 +29,7 @@ def compute(settings: Mapping[str, Any], seed: int, done: Done) -> Numbers:
 
 
 def _decay(orders: np.ndarray, kl: np.ndarray) -> np.ndarray:
-    """-d log KL / dM over four orders, since the error of every other even order has the other sign."""
+    """-d log KL / dM over four orders, since the sign of the error alternates between even orders."""
     return -(np.log(kl[2:]) - np.log(kl[:-2])) / (orders[2:] - orders[:-2])
 
 
@@ -59,9 +59,9 @@ def judge(numbers: Numbers) -> list[Finding]:
             f"at M = {s['order']}, a = {s['half_width']:g}: printed / bound = {printed:.2g}, corrected / bound = "
             f"{corrected:.3f}",
             holds=abs(printed - 1.0) < 0.05,
-            change="a slip of the appendix: the factorial under the root belongs outside, sqrt(2 pi (M+1))",
+            change="misprint in the appendix: there should be no factorial under the root, sqrt(2 pi (M+1))",
             holds_with_change=abs(corrected - 1.0) < 0.05,
-            why="neither form is near the bound",
+            why="neither form is close to the bound",
         ),
     ]
 

@@ -2,8 +2,8 @@
 
         log p_hat = log p(theta) + sum_i theta^i (1/sigma^2 sum_k x_k H^i(x_k-1) - 1/(2 sigma^2) sum_k J^i(x_k-1)),
 
-H^i the drift's Taylor coefficients, J^i those of its square. The library's statistic is held against this sum, in double
-precision; so are the signs of the proof in appendix D, which differ from those of the theorem.
+with H^i the Taylor coefficients of the drift and J^i those of its square. The library's statistic is compared with this sum in
+double precision, and so are the signs of the proof in appendix D, which differ from those of the theorem.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from epf.results.diagnostics import path_density
 from epf.statistics._approximation import Taylor
 
 SETTINGS = {"data": 1, "T": 256, "order": 7}
-_NEAR = 30.0  # nats below the peak: what anyone could ever draw
+_NEAR = 30.0  # nats below the peak: no draw ever lies lower
 _ROUNDING = 1e-8
 
 
@@ -51,9 +51,7 @@ def compute(settings: Mapping[str, Any], seed: int, done: Done) -> Numbers:
         "appendix": sin_gibbs.log_prior(theta) - powers,
     }
     logs = {name: normalised(np.where(np.isfinite(log_p), log_p, -1e300), weight) for name, log_p in logs.items()}
-    inside = np.isfinite(
-        ours.approximate
-    )  # of the box where the prior is not negligible, which is all the library keeps
+    inside = np.isfinite(ours.approximate)  # the library keeps only the box where the prior is not negligible
     near = (logs["summed"] > logs["summed"].max() - _NEAR) & inside
     done(1)
     drawn = np.linspace(theta[near][0], theta[near][-1], 101)
@@ -75,7 +73,7 @@ def judge(numbers: Numbers) -> list[Finding]:
         finding(
             f"The approximate Gibbs density is of the exponential family with {2 * M} statistics (theorem 3).",
             f"the theorem's sum agrees with the log-density summed step by step to {_ROUNDING} nats within {_NEAR:g} "
-            "nats of the peak, and so does the polynomial that the library carries, on the box that it keeps of the prior",
+            "nats of the peak, and so does the polynomial that the library carries, on its box",
             f"largest difference {away['theorem']:.0e} nats (theorem), {away['library']:.0e} (library); "
             f"{numbers['numbers']} "
             "coefficients",
@@ -95,7 +93,7 @@ def judge(numbers: Numbers) -> list[Finding]:
             f"largest difference {away['appendix']:.2g} nats with the appendix's signs (highest coefficient "
             f"{lead['appendix']:+.2g}, improper), {away['theorem']:.0e} with the theorem's",
             holds=away["appendix"] < _ROUNDING,
-            change="a slip of the appendix: -x_k H and +J / 2 should be +x_k H and -J / 2, as in the theorem",
+            change="misprint in the appendix: -x_k H and +J / 2 should be +x_k H and -J / 2, as in the theorem",
             holds_with_change=away["theorem"] < _ROUNDING,
             why="neither form is right",
         ),

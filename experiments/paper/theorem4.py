@@ -1,6 +1,6 @@
-"""Theorem 4: the divergence of the approximate Gibbs density as T and M grow, about the true value and about others.
+"""Theorem 4: divergence of the approximate Gibbs density as T and M grow, for several centres.
 
-About the true value the error of the series is eps_k = O(|theta - theta*|^(M+1)) and the posterior is T^(-1/2) wide, so the
+Centred at the true value, the error of the series is eps_k = O(|theta - theta*|^(M+1)) and the posterior is T^(-1/2) wide, so the
 log-ratio is O(T x T^(-(M+1)/2) x T^(-1/2)) = O(T^(-M/2)) and its variance, the divergence, O(T^(-M)).
 """
 
@@ -53,7 +53,7 @@ def compute(settings: Mapping[str, Any], seed: int, done: Done) -> Numbers:
 
 
 def _level(values: Any) -> np.ndarray:
-    """The typical value over paths: the exponential of the mean logarithm."""
+    """The geometric mean over paths."""
     return np.exp(np.mean(np.log(array(values)), axis=0))
 
 
@@ -128,7 +128,7 @@ def judge(numbers: Numbers) -> list[Finding]:
             "its average "
             f"like T^{b_mean:.2f}, the sum under the posterior like T^{b_drawn:.2f}",
             holds=b_sum < 0.0,
-            change="a slip of the appendix: only the average vanishes; the sum does because eps_k = O(|theta - "
+            change="misprint in the appendix: only the average vanishes by that law; the sum does because eps_k = O(|theta - "
             "theta*|^(M+1)) "
             "and the posterior shrinks",
             holds_with_change=b_mean < 0.0 and b_drawn < 0.0,
@@ -136,11 +136,11 @@ def judge(numbers: Numbers) -> list[Finding]:
         ),
         finding(
             "D_KL is the integral of sum eps_k (x_k - f_hat) / sigma^2 under the posterior (appendix E).",
-            "that integral is never negative, as a divergence is not; or it is once the normalisers' ratio is added",
+            "that integral is never negative, as a divergence must be; or never once the ratio of normalisers is added",
             f"without the ratio of normalisers the smallest value is {printed:.2g} (order "
             f"{numbers['series'][worst][0]} about {numbers['series'][worst][1]:g}), with it {right:.2g}",
             holds=printed >= 0.0,
-            change="a slip of the appendix: the logarithm of the normalisers' ratio is missing",
+            change="misprint in the appendix: the logarithm of the ratio of normalisers is missing",
             holds_with_change=float(array(numbers["kl"]).min()) >= 0.0,
             why="it is negative all the same",
         ),
@@ -155,7 +155,7 @@ def tables(numbers: Numbers) -> list[Table]:
         cells = [f"{level[i]:.1e}" for i in range(0, len(times), 2)]
         rows.append([f"{M}", f"{c:g}", *cells, f"{value:+.2f} ± {error:.2f}"])
     columns = ["order M", "centre", *(f"T = {T}" for T in times[::2]), "exponent in T"]
-    return [Table("Typical KL in nats over the paths", columns, rows)]
+    return [Table("KL in nats, geometric mean over the paths", columns, rows)]
 
 
 def draw(numbers: Numbers) -> Any:
@@ -193,9 +193,8 @@ def draw(numbers: Numbers) -> Any:
 EXPERIMENT = Experiment(
     name="theorem4",
     title="Theorem 4: the centre of the expansion",
-    caption="Divergence of the SIN model's approximate Gibbs density for several orders and centres, typical over "
-    "simulated "
-    "paths; the exponents are fitted from T = 256 on.",
+    caption="Divergence of the approximate Gibbs density of the SIN model for several orders and centres, geometric mean over "
+    "simulated paths. The exponents are fitted from T = 256 on.",
     settings=SETTINGS,
     compute=compute,
     draw=draw,

@@ -1,4 +1,4 @@
-"""Experiments side by side, each in a process of its own: most of a run is one core compiling or stepping a filter."""
+"""Runs experiments in parallel processes, since each mostly uses one core to compile or step a filter."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -8,19 +8,19 @@ from typing import Any
 from experiments.paper import registry
 from experiments.paper.experiment import Done, Numbers
 
-_SECONDS = 0.5  # between two looks at the bar
-_stages: Any = None  # in a worker: where it tells of every stage that is done
+_SECONDS = 0.5  # between two updates of the progress bar
+_stages: Any = None  # in a worker: the queue that reports finished stages
 
 
 def computed(names: Sequence[str], seed: int, jobs: int, done: Done) -> Iterator[tuple[str, Numbers]]:
-    """The numbers of each experiment as they come, `jobs` at once; the same ones whatever their number."""
+    """Yield the numbers of each experiment as it finishes, `jobs` at once; `jobs` does not change the numbers."""
     if min(jobs, len(names)) <= 1:
         for name in names:
             experiment = registry.find(name)
             yield name, experiment.numbers(experiment.settings, seed, done)
         return
-    context = get_context("spawn")  # a fork would copy JAX's threads in the middle of what they do
-    stages = context.SimpleQueue()  # what a worker tells is there before its result is
+    context = get_context("spawn")  # JAX is multithreaded, so a fork could deadlock
+    stages = context.SimpleQueue()  # synchronous: a stage is reported before the result arrives
     pool = ProcessPoolExecutor(jobs, context, _begin, (stages,))
     try:
         left = {pool.submit(_work, name, seed): name for name in sorted(names, key=_length, reverse=True)}
@@ -32,12 +32,12 @@ def computed(names: Sequence[str], seed: int, jobs: int, done: Done) -> Iterator
                 yield left.pop(future), future.result()
         while not stages.empty():
             done(stages.get())
-    finally:  # also where the reader stops early: what has not begun is dropped
+    finally:  # also if the caller stops early: pending experiments are dropped
         pool.shutdown(cancel_futures=True)
 
 
 def _length(name: str) -> int:
-    """The longest go first, so that none is left alone at the end."""
+    """Number of stages; the longest experiments start first."""
     experiment = registry.find(name)
     return experiment.stages(experiment.settings)
 

@@ -1,13 +1,13 @@
-"""Reference posteriors of the paper's three models, by quadrature: what every method is scored against.
+"""Reference posteriors of the paper's three models by quadrature, against which every method is scored.
 
-    python experiments/references/make.py                                  # all of them; an interrupted run goes on
+    python experiments/references/make.py                                  # all; an interrupted run can be continued
     python experiments/references/make.py --models sin --seeds 1 --until 100
 
-One file a data set, tests/references/{sin,cauchy,star}-{seed}.json, with the exact mean, sd and log-evidence at a few
-times. Each entry names the SHA-256 of the observations it is for (little-endian float32, as `epf.simulate` gives them with
-JAX's default precision), and their mean and root mean square for machines on which the last bits come out otherwise, so that
-a test can see that it has the same data. The grid is narrowed to the posterior at each time, since a grid that suits the
-first fifty observations is too coarse for a thousand, and one that suits a thousand cuts the first fifty off.
+One file per data set, tests/references/{sin,cauchy,star}-{seed}.json, with the exact mean, sd and log-evidence at a few
+times. Each entry has the SHA-256 of its observations (little-endian float32, as `epf.simulate` gives them in JAX's default
+precision), and their mean and root mean square for machines on which the last bits differ, so that a test can verify that it
+has the same data. The grid is narrowed to the posterior at each time: one that suits fifty observations is too coarse for a
+thousand, and one that suits a thousand cuts off the posterior of the first fifty.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from epf.offline._point_mass import PointMass
 
 
 class Case(NamedTuple):
-    """A model with the paper's true values, the times of its references, and how fine the grids are."""
+    """A model with the paper's true values, the times of its references and the sizes of the grids."""
 
     model: epf.StateSpaceModel
     truth: dict[str, float]
@@ -43,23 +43,23 @@ CASES = {
 
 
 def observations(case: Case, seed: int, steps: int) -> np.ndarray:
-    """The series (steps,), float32 whatever the precision of the rest; a longer one begins with the shorter."""
+    """The series (steps,), always in float32; a longer series begins with the shorter one."""
     with jax.enable_x64(False):
         return epf.simulate(case.model, case.truth, steps=steps, seed=seed)[1]
 
 
 def about_data(y: np.ndarray) -> dict[str, Any]:
-    """What an entry says of its observations."""
+    """The facts that identify the observations of an entry."""
     exact = np.asarray(y, np.float64)
     digest = hashlib.sha256(np.asarray(y, "<f4").tobytes()).hexdigest()
     return {"y_sha256": digest, "y_mean": float(exact.mean()), "y_rms": float(np.sqrt(np.mean(exact**2)))}
 
 
 def reference(case: Case, y: np.ndarray, start: PointMass, rounds: int) -> dict[str, Any]:
-    """The exact posterior given `y`, searched for in the grid of `start`."""
+    """The exact posterior given `y`, starting from the grid `start`."""
     method = start.refined(case.model, y, rounds=rounds)
     result = epf.fit(case.model, y, method, progress=False)
-    while result.record.info.ess[-1] < 4.0 ** len(case.truth):  # the posterior is narrower than the search could see
+    while result.record.info.ess[-1] < 4.0 ** len(case.truth):  # the posterior is narrower than the grid resolves
         method = method.refined(case.model, y, rounds=1)
         result = epf.fit(case.model, y, method, progress=False)
     posterior: Any = result.posterior  # a GridPosterior
@@ -79,7 +79,7 @@ def reference(case: Case, y: np.ndarray, start: PointMass, rounds: int) -> dict[
 
 
 def make(name: str, seed: int, until: int, folder: Path) -> None:
-    """Write one file, an entry at a time; entries that are there already are kept if data and settings are the same."""
+    """Write one file, entry by entry; existing entries are kept if data and settings are the same."""
     case, path = CASES[name], folder / f"{name}-{seed}.json"
     known = {entry["t"]: entry for entry in json.loads(path.read_text())["entries"]} if path.exists() else {}
     times = [t for t in case.times if t <= until]
@@ -102,7 +102,7 @@ def make(name: str, seed: int, until: int, folder: Path) -> None:
 
 
 def read(path: Path) -> Any:
-    """A file of references as a Dataset over time and parameter, such as `epf.score` takes for the exact answer."""
+    """A reference file as a Dataset over time and parameter, as `epf.score` takes it."""
     import xarray as xr
 
     entries = json.loads(Path(path).read_text())["entries"]
@@ -123,7 +123,7 @@ def _brief(entry: dict[str, Any]) -> str:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".part")
     draft.write_text(json.dumps(content, indent=1) + "\n")

@@ -1,11 +1,11 @@
 """Reference posteriors of long Cauchy series, from few values of the coefficient: cauchy-long-{1,2,3}.json.
 
-    python experiments/references/make_long.py                  # half an hour a data set on one core, two minutes on a GPU
+    python experiments/references/make_long.py                  # half an hour per data set on one core, two minutes on a GPU
 
-A grid of 61 values would take an hour a pass at T = 10000. The log-likelihood is smooth in a, and over the few standard
-deviations where it matters a polynomial through 15 Chebyshev nodes is it: the coefficients fall off quickly, and the
-largest of the last two is written down as `tail`. Where to look is told by the marginal filter, and checked: the ends
-must lie 10 nats below the peak.
+A grid of 61 values would take an hour per pass at T = 10000. The log-likelihood is smooth in a, and a polynomial through 15
+Chebyshev nodes represents it over the few standard deviations that matter: the coefficients fall off quickly, and the largest
+of the last two is stored as `tail`. MarginalEPF says where to look, and this is checked: the ends must lie 10 nats below the
+peak.
 """
 
 import argparse
@@ -27,10 +27,10 @@ NODES, STATES, REACH, LEAST = 15, 241, 9.0, 10.0
 
 
 def log_likelihoods(y: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, float]:
-    """log p(y | a) for each a, by the point-mass filter, and the largest estimated error of a step."""
+    """log p(y | a) for each a by the point-mass filter, and the largest estimated error of one step."""
     method, model = PointMass(STATES, {"a": at}), CASES["cauchy"].model
     posterior, info = run(method, model, jnp.asarray(y, float), None)
-    start = method.init(jax.random.key(0), model)
+    start = method.bind(model).init(jax.random.key(0))
     relative = np.asarray(posterior.log_mass) - np.asarray(start.log_mass.value)
     return relative + float(np.sum(info.log_evidence)), float(posterior.error)
 

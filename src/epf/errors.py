@@ -1,4 +1,4 @@
-"""What a user can get wrong: one exception a kind, each message says what was wrong, where, and what to do."""
+"""Exceptions: one per kind of mistake. Each message says what was wrong, where, and what to do."""
 
 from typing import Any
 
@@ -6,26 +6,26 @@ import jax
 
 
 class EPFError(Exception):
-    """Base of every error the library raises on purpose."""
+    """Base class of all errors that the library raises."""
 
 
 class ModelError(EPFError, ValueError):
-    """The model, as written, does not describe a state-space model."""
+    """The model, as written, is not a valid state-space model."""
 
 
 class UnknownParameterError(ModelError, AttributeError, KeyError):
-    """A parameter was asked for by a name that the prior does not have."""
+    """The prior has no parameter of the given name."""
 
     def __str__(self) -> str:  # KeyError would print the message in quotes
         return str(self.args[0])
 
 
 class DataError(EPFError, ValueError):
-    """The observations or the inputs cannot be used as they are."""
+    """The observations or the inputs are invalid."""
 
 
 class SettingError(EPFError, ValueError):
-    """A setting of a method is out of its range."""
+    """A setting or an argument is out of range."""
 
 
 class UnavailableError(SettingError, AttributeError):
@@ -33,14 +33,13 @@ class UnavailableError(SettingError, AttributeError):
 
 
 class UnsupportedModelError(EPFError, TypeError):
-    """The method cannot serve this model; the message names one that can."""
+    """The method does not support this model; the message names one that does."""
 
 
 class NumericalError(EPFError, ArithmeticError):
-    """The filter produced no usable number at one time step.
+    """The filter produced no finite numbers at one time step.
 
-    `time` is the step (1 for the first observation). `result` holds what was learned before it, where there is a
-    result to hold: nothing already learned is lost.
+    `time` is the step (1 for the first observation). `result` is the result up to the step before, if there is one.
     """
 
     def __init__(self, message: str, time: int, result: object = None):
@@ -50,15 +49,15 @@ class NumericalError(EPFError, ArithmeticError):
 
 
 class CheckpointError(EPFError, ValueError):
-    """A file of a stream or of a result cannot be written, or is not what it should be."""
+    """A file of a stream or of a result cannot be written, or is not valid."""
 
 
 class EPFWarning(UserWarning):
-    """Something the reader of a result should know."""
+    """A reason to doubt a result."""
 
 
 def kind(value: Any) -> str:
-    """What a value is, in words for a message."""
+    """What a value is, in words, for error messages."""
     if value is None:
         return "None"
     if isinstance(value, type):
@@ -69,6 +68,6 @@ def kind(value: Any) -> str:
 
 
 def reason(error: Exception) -> str:
-    """An exception of another library in a few words: its kind and its first line."""
+    """An exception of another library in a few words: its class and the first line of its message."""
     first = str(error).strip().split("\n")[0].rstrip(".")
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

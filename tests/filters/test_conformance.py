@@ -18,7 +18,7 @@ FILTERS: list[Filter] = [
     epf.Kalman(extended=True),
     epf.EPF(50),
     epf.MarginalEPF(20, 9),
-    epf.MarginalEPF(20, 9, "forgetting"),
+    epf.MarginalEPF(20, 9, regrid=False),
     epf.Kalman(unscented=True),
     epf.ResampleMove(50, capacity=20),
     epf.ParticleLearning(50),
@@ -43,9 +43,7 @@ def case(name):
 
 
 def named(method):
-    kind = (
-        "-f" if getattr(method, "renoding", "") == "forgetting" else "-u" if getattr(method, "unscented", False) else ""
-    )
+    kind = "-fixed" if not getattr(method, "regrid", True) else "-u" if getattr(method, "unscented", False) else ""
     return type(method).__name__ + kind
 
 

@@ -94,7 +94,7 @@ def test_sigma_points_give_the_moments_of_a_quadratic():
     assert info.log_evidence[0] == pytest.approx(-0.5 * (np.log(2 * np.pi * variance) + (2 - mean) ** 2 / variance))
 
 
-# The largest |z|, and the least and the largest r: the error that docs/design.md states.
+# The largest |z|, and the least and the largest r: the error that docs/measurements.md states.
 STATED = {"extended": (0.32, 0.82, 1.17), "unscented": (0.40, 0.84, 1.21)}
 
 

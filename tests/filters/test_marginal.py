@@ -14,6 +14,7 @@ from epf.filters._base import Past
 from epf.filters.marginal._scattered_posterior import on_a_level
 from epf.filters.marginal._tensor_posterior import POINTS
 from epf.numerics._keys import root_key, step_key
+from epf.polynomial import _nodal as nodal
 from models import AR, grid_posterior, kalman
 from scoring import reference, rms, scores
 
@@ -42,9 +43,9 @@ def known_ar(a, y):
 def test_the_posterior_is_one_density_and_the_evidence_and_the_state_are_right():
     """Against a grid of Kalman filters, with missing values; and every way to ask gives the same law."""
     model = epf.fix(AR(), {"v": 0.5})
-    _, y = epf.simulate(model, {"a": 0.8}, steps=60, seed=6)
+    _, y = epf.simulate(model, {"a": 0.8}, steps=50, seed=6)
     y[20:23] = np.nan
-    result = epf.fit(model, y, epf.MarginalEPF(200), progress=False)
+    result = epf.fit(model, y, epf.MarginalEPF(50, 9), progress=False)
     a = np.linspace(-0.5, 1.6, 421)
     weights, log_mean = known_ar(a, y)
     mean = weights @ a
@@ -63,7 +64,7 @@ def test_the_posterior_is_one_density_and_the_evidence_and_the_state_are_right()
         assert density[grid <= result.quantile(level)["a"]].sum() * step == pytest.approx(level, abs=0.005)
     draws = result.sample(4000)["a"]
     assert stats.kstest(draws, lambda at: np.interp(at, grid, np.cumsum(density) * step)).pvalue > 1e-3
-    assert "replay" in result.settings["re-noding"]
+    assert "replay" in result.settings["regrid"]
 
 
 class Folded(epf.StateSpaceModel):
@@ -83,12 +84,11 @@ class Folded(epf.StateSpaceModel):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("renoding", ["replay", "forgetting"])
-def test_both_modes_are_kept(renoding):
+def test_both_modes_are_kept():
     """The share of each is that of the prior, whatever the data say of |theta|."""
     model = Folded()
     _, y = epf.simulate(model, {"theta": 1.0}, steps=60, seed=3)
-    result = epf.fit(model, y, epf.MarginalEPF(50, 41, renoding), progress=False)
+    result = epf.fit(model, y, epf.MarginalEPF(50, 41), progress=False)
     grid = np.linspace(-3.0, 3.0, 4001)
     density = result.density("theta", grid)
     at = np.sqrt(np.sum(density * grid**2) / np.sum(density))
@@ -103,11 +103,29 @@ def broken_series():
     return model, np.concatenate(parts)
 
 
-@pytest.mark.slow
-def test_a_posterior_that_reaches_an_edge_is_flagged_when_nothing_is_kept():
-    model, y = broken_series()
-    with pytest.warns(EPFWarning, match="reached the edge.*renoding='replay'"):
-        epf.fit(model, y, epf.MarginalEPF(100, renoding="forgetting"), progress=False)
+class Level(epf.StateSpaceModel):
+    """A constant level seen with noise: the posterior follows from conjugacy."""
+
+    def prior(self):
+        return {"level": dist.Normal(0.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(0.0 * x, 0.1)
+
+    def observation(self, p, x, u):
+        return dist.Normal(p.level + x, 0.1)
+
+
+@pytest.mark.parametrize("regrid", [True, False])
+def test_a_posterior_cut_off_at_the_edge_of_the_prior_is_flagged(regrid):
+    """The data ask for a level of 8, and the prior is cut at 6 of its standard deviations."""
+    method = epf.MarginalEPF(10, 9, regrid=regrid)
+    with pytest.warns(EPFWarning, match="reached the edge.*prior"):
+        result = epf.fit(Level(), np.full(12, 8.0), method, progress=False)
+    assert result.record.info.edge[-1]
 
 
 @pytest.mark.slow
@@ -159,8 +177,7 @@ def test_a_discount_follows_a_parameter_that_moves():
         ({"particles": 0}, "2 or more"),
         ({"nodes": 3}, "5 or more"),
         ({"nodes": (9, "x")}, "5 or more"),
-        ({"renoding": "never"}, "'replay' or 'forgetting'"),
-        ({"overlap": 0}, "1 or more"),
+        ({"regrid": "never"}, "True"),
         ({"catch_up": 1}, "2 or more"),
         ({"discount": 1.5}, "at most be 1"),
         ({"proposal": "best"}, "proposal"),
@@ -190,16 +207,16 @@ class Wide(epf.StateSpaceModel):
 
 def test_models_it_cannot_serve():
     with pytest.raises(UnsupportedModelError, match=r"epf\.SIR"):
-        epf.fit(epf.fix(AR(), {"a": 0.5, "v": 0.5}), np.zeros(3), epf.MarginalEPF(10))
+        epf.MarginalEPF(10).bind(epf.fix(AR(), {"a": 0.5, "v": 0.5}))
     with pytest.raises(SettingError, match="2 unknown"):
-        epf.fit(AR(), np.zeros(3), epf.MarginalEPF(10, (9, 9, 9)))
+        epf.MarginalEPF(10, (9, 9, 9)).bind(AR())
     with pytest.raises(SettingError, match="how many in all"):
-        epf.fit(Wide(), np.zeros(3), epf.MarginalEPF(10, (9, 9, 9, 9)))
-    with pytest.raises(UnsupportedModelError, match="renoding='replay'"):
-        epf.fit(Wide(), np.zeros(3), epf.MarginalEPF(10, renoding="forgetting"))
-    method = epf.MarginalEPF(10)
+        epf.MarginalEPF(10, (9, 9, 9, 9)).bind(Wide())
+    with pytest.raises(UnsupportedModelError, match="regrid=True"):
+        epf.MarginalEPF(10, regrid=False).bind(Wide())
+    bound = epf.MarginalEPF(2, 5).bind(epf.fix(AR(), {"v": 0.5}))
     with pytest.raises(SettingError, match=r"epf\.fit or epf\.Stream"):
-        method.step(jax.random.key(0), AR(), None, jnp.zeros(()), None)
+        bound.step(step_key(root_key(0), 1), bound.init(step_key(root_key(0), 0)), jnp.zeros(()), None)
 
 
 def test_nodes_of_a_stream_share_their_noise_and_streams_do_not():
@@ -387,10 +404,10 @@ def test_simulation_based_calibration(model, particles):
     (name,) = model.prior()
     truths = np.asarray(model.prior()[name].sample(jax.random.key(5), (sets,)))
     series = np.stack([epf.simulate(model, {name: float(a)}, steps=steps, seed=i)[1] for i, a in enumerate(truths)])
-    method = epf.MarginalEPF(particles)
+    method = epf.MarginalEPF(particles).bind(model)
 
     def one(at):
-        return ranks(method, model, *at)[np.array(times) - 1]
+        return ranks(method, *at)[np.array(times) - 1]
 
     found = jax.jit(lambda cases: jax.lax.map(one, cases, batch_size=20))(
         (jnp.arange(sets), jnp.asarray(series), jnp.asarray(truths))
@@ -400,20 +417,20 @@ def test_simulation_based_calibration(model, particles):
     assert np.all(p_values > 0.01 / p_values.size), p_values
 
 
-def ranks(method, model, seed, ys, truth):
+def ranks(method, seed, ys, truth):
     """At every time the posterior probability of a smaller theta, and of a smaller log-likelihood, than the truth's."""
     root, past, points = root_key(seed), Past(ys, None, jnp.asarray(0)), POINTS[1]
 
     def step(state, at):
         t, y = at
-        state, _ = method.step(step_key(root, t), model, state, y, None, past)
-        posterior, values = method.posterior(model, state), state.old.values
+        state, _ = method.step(step_key(root, t), state, y, None, past)
+        posterior, values = method.posterior(state), state.old.values
         mass, cube = posterior.mass(), posterior.frame.place.cube(posterior.frame.chart.point(truth[None]))
         below = jnp.interp(cube[0], jnp.linspace(-1.0, 1.0, points), jnp.cumsum(mass) - 0.5 * mass)
         lower = nodal.on_uniform_grid(values, points) < nodal.at(values, cube[None])[0]
         return state, jnp.stack([below, jnp.sum(jnp.where(lower, mass, 0.0))])
 
-    return jax.lax.scan(step, method.init(step_key(root, 0), model), (jnp.arange(1, len(ys) + 1), ys))[1]
+    return jax.lax.scan(step, method.init(step_key(root, 0)), (jnp.arange(1, len(ys) + 1), ys))[1]
 
 
 class Loud(epf.StateSpaceModel):
@@ -435,7 +452,7 @@ class Loud(epf.StateSpaceModel):
 def test_theta_and_the_state_are_drawn_together():
     """x = 2 theta + noise of sd 0.1, whatever theta is; drawn apart they would differ by the posterior's sd."""
     _, y = epf.simulate(Loud(), {"theta": 0.5}, steps=5, seed=1)
-    result = epf.fit(Loud(), y, epf.MarginalEPF(200, 21), progress=False)
+    result = epf.fit(Loud(), y, epf.MarginalEPF(50, 21), progress=False)
     theta, x = result.posterior.pairs(jax.random.key(0), 2000)
     assert result.sd["theta"] > 0.3
     assert np.std(np.asarray(x - 2.0 * theta[:, 0])) < result.sd["theta"]  # half of what it would be, drawn apart

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import epf
-from epf.model._check import check_model
+from epf.model._check import check_model, shapes_of
 from epf.model._model import parameters
 from epf.model._parameters import Values
 from models import AR
@@ -266,7 +266,7 @@ def test_a_field_of_the_zoo_is_a_known_value_or_a_prior(kind, name):
 
 @pytest.mark.parametrize("kind", NUMBERS, ids=lambda kind: kind.__name__)
 def test_a_zoo_model_simulates_in_its_shapes(kind):
-    shapes = check_model(kind(**NUMBERS[kind]), None)
+    shapes = shapes_of(kind(**NUMBERS[kind]), None)
     x, y = epf.simulate(kind(**NUMBERS[kind]), {}, steps=5, seed=1)
     assert (x.shape, y.shape) == ((5, *shapes.state), (5, *shapes.observation))
     assert np.isfinite(x).all()

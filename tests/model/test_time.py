@@ -117,6 +117,16 @@ def test_time_is_no_input_where_inputs_are_counted(y):
         epf.fit(TimedInputs(), y, epf.SIR(20))
 
 
+def test_inputs_may_be_called_t():
+    class Named(Explicit):
+        def transition(self, p, x, t):
+            return super().transition(p, x, t)
+
+    rows = check_inputs(Named(), TIMES, STEPS)
+    assert rows is not None
+    assert rows.shape == (STEPS, 1)
+
+
 def test_a_guided_proposal_sees_the_inputs_and_the_time_of_the_user(y):
     def guide(p, x, y, u, t):
         assert u is None

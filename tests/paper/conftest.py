@@ -1,4 +1,4 @@
-"""The committed results of `epf reproduce`."""
+"""The committed results of `make reproduce`."""
 
 import json
 from pathlib import Path

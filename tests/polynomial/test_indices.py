@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epf.errors import SettingError
-from epf.polynomial._indices import Indices, anisotropic, tensor, total_degree
+from epf.polynomial._indices import Indices, tensor, total_degree
 
 
 def test_the_order_is_graded_and_the_first_parameter_comes_first():
@@ -28,14 +28,9 @@ def test_total_degree(parameters, order):
 
 
 @pytest.mark.parametrize("orders", [(4, 2), (3, 3), (6, 4, 5), (1, 7, 2)])
-def test_tensor_and_anisotropic_are_what_they_say(orders):
+def test_a_tensor_is_what_it_says(orders):
     grid = set(product(*(range(order + 1) for order in orders)))
     assert set(tensor(orders).exponents) == grid
-    # Whole numbers, so that a sum of exactly 1 is not lost to rounding.
-    whole = int(np.prod(orders))
-    within = {k for k in grid if sum(i * (whole // m) for i, m in zip(k, orders, strict=True)) <= whole}
-    assert set(anisotropic(orders).exponents) == within
-    assert anisotropic(orders).orders == orders
 
 
 def test_products_have_twice_the_order():
@@ -45,7 +40,7 @@ def test_products_have_twice_the_order():
 
 
 def test_dense_and_sparse_undo_each_other_and_keep_what_is_carried_along():
-    indices = anisotropic([2, 4, 3])
+    indices = Indices((*total_degree(3, 2).exponents, (0, 3, 0), (0, 4, 0), (0, 0, 3)))
     coefficients = np.arange(1.0, 1.0 + indices.size * 2, dtype=np.float32).reshape(-1, 2)
     dense = np.asarray(jax.jit(indices.dense)(coefficients))
     assert dense.shape == (3, 5, 4, 2)
@@ -67,7 +62,7 @@ def test_embedding_puts_every_coefficient_where_its_power_is():
 
 @pytest.mark.parametrize("order", [0, -1])
 def test_an_order_is_at_least_one(order):
-    for build in (lambda: total_degree(2, order), lambda: tensor([3, order]), lambda: anisotropic([order])):
+    for build in (lambda: total_degree(2, order), lambda: tensor([3, order])):
         with pytest.raises(SettingError, match="1 or more"):
             build()
     with pytest.raises(SettingError, match="at least one parameter"):
@@ -79,7 +74,6 @@ def test_an_order_is_at_least_one(order):
     [
         (lambda m: total_degree(3, m, limit=200), 286, 8),
         (lambda m: tensor([m, min(m, 4)], limit=30), 55, 5),
-        (lambda m: anisotropic([m, m, 1], limit=60), 67, 9),
     ],
 )
 def test_too_many_terms_say_how_many_and_what_fits(build, count, fits):

@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epf.polynomial._kriging import _fit, krige, quadratic, terms
+from epf.polynomial import _kriging
+from epf.polynomial._kriging import quadratic, terms
 
+krige = jax.jit(_kriging.krige, static_argnums=3)
+fit = jax.jit(_kriging._fit, static_argnums=3)
 RNG = np.random.default_rng(3)
 POINTS = RNG.standard_normal((60, 3))
 
@@ -32,10 +35,10 @@ def test_the_errors_of_points_left_out_are_those_of_fits_without_them():
     with jax.enable_x64(True):
         strength, length = jnp.asarray(50.0), jnp.asarray(2.0)
         at, v, s = jnp.asarray(POINTS), jnp.asarray(values), jnp.asarray(noise)
-        _, _, left_out = _fit(at, v, s, 1, strength, length)
+        _, _, left_out = fit(at, v, s, 1, strength, length)
         for i in (0, 17, 59):
             others = np.delete(np.arange(60), i)
-            _, without, _ = _fit(at[others], v[others], s[others], 1, strength, length)
+            _, without, _ = fit(at[others], v[others], s[others], 1, strength, length)
             assert float(v[i] - without(at[i : i + 1])[0]) == pytest.approx(float(left_out[i]), abs=1e-8)
 
 

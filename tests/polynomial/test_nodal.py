@@ -35,15 +35,6 @@ def test_smoothing_is_least_squares_and_keeps_what_is_smooth():
     np.testing.assert_allclose(nodal.smoothed(jnp.asarray(y), (2,)), fitted, atol=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_noise_is_told_from_a_smooth_function(seed):
-    x = nodal.nodes((17,))[:, 0]
-    smooth = -5.0 * (x - 0.2) ** 2 + np.sin(2.0 * x)
-    noise = np.random.default_rng(seed).normal(size=17)
-    assert not nodal.is_noise(jnp.asarray(smooth, float))
-    assert nodal.is_noise(jnp.asarray(smooth + 3.0 * noise, float))
-
-
 def test_lines_go_through_the_nodes_and_stay_between_them():
     at_nodes = nodal.lines_at(values(), jnp.asarray(nodal.nodes(COUNTS), float))
     np.testing.assert_allclose(at_nodes, values().ravel(), atol=1e-5)

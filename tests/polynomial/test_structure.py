@@ -11,7 +11,7 @@ import pytest
 from epf.errors import SettingError
 from epf.polynomial._basis import Monomial
 from epf.polynomial._indices import tensor, total_degree
-from epf.polynomial._structure import Structure, structure
+from epf.polynomial._structure import structure
 from epf.polynomial.taylor import _expand as taylor
 
 X, Y = 1.3, jnp.array([0.7, -0.2])
@@ -61,6 +61,11 @@ FOUND = [
 ]
 
 
+def degrees(found):
+    """The highest degree in each parameter."""
+    return [max(column) for column in zip(*found.terms, strict=True)]
+
+
 @pytest.mark.parametrize(("function", "parameters", "terms"), FOUND)
 def test_what_is_there_is_found(function, parameters, terms):
     assert set(structure(function, parameters).terms) == terms
@@ -89,38 +94,21 @@ def test_what_is_there_is_found(function, parameters, terms):
     ],
 )
 def test_nothing_is_claimed_that_is_not_there(function):
-    assert structure(function, 2).degrees[0] is None
-
-
-def test_what_the_terms_say():
-    found = structure(star, 6)
-    assert found.degrees == (1, 1, None, None, 1, 1)
-    assert found.linear == (0, 1, 4, 5)
-    assert found.polynomial == (0, 1, 4, 5)
-    assert found.absent == ()
-    assert found.groups == ((0,), (1,), (2, 3, 4, 5))
-    assert found.is_affine_in((0, 1, 4, 5))
-    assert not found.is_affine_in((0, 2))
-    product = Structure(((1.0, 1.0, 0.0, 0.0), (0.0, 1.0, 2.0, 0.0)))
-    assert product.groups == ((0, 1, 2),)
-    assert product.absent == (3,)
-    assert product.linear == (0, 1)
-    assert product.is_affine_in((0,))
-    assert not product.is_affine_in((0, 1))
+    assert degrees(structure(function, 2))[0] == inf
 
 
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(("function", "parameters"), [(function, parameters) for function, parameters, _ in FOUND])
 def test_differences_beyond_the_degree_vanish(function, parameters):
     """By values alone: along a parameter of degree d, every difference of order d + 1 of the function is zero."""
-    degrees = structure(function, parameters).degrees
-    count = max((degree for degree in degrees if degree is not None), default=0) + 2
+    highest = degrees(structure(function, parameters))
+    count = int(max((degree for degree in highest if degree < inf), default=0)) + 2
     thetas = 0.4 + 0.7 * np.arange(count)[:, None] * np.eye(parameters)[:, None]
     leaves = jax.tree.leaves(jax.jit(jax.vmap(jax.vmap(function)))(thetas))
     values = np.concatenate([np.reshape(leaf, (parameters, count, -1)) for leaf in leaves], axis=-1)
-    for along, degree in zip(values, degrees, strict=True):
-        if degree is not None:
-            assert np.abs(np.diff(along, n=degree + 1, axis=0)).max() < 1e-12 * (1.0 + np.abs(along).max())
+    for along, degree in zip(values, highest, strict=True):
+        if degree < inf:
+            assert np.abs(np.diff(along, n=int(degree) + 1, axis=0)).max() < 1e-12 * (1.0 + np.abs(along).max())
 
 
 def random_program(rng, depth):
@@ -144,15 +132,16 @@ def random_program(rng, depth):
 def test_random_programs_have_no_power_that_is_not_said():
     """Their Taylor coefficients, from another evaluation of the same trace, vanish wherever no term reaches."""
     rng, indices, said_less_than_all = np.random.default_rng(0), total_degree(3, 4), 0
-    for _ in range(25):
+    for _ in range(8):
         program = random_program(rng, 3)
         terms = structure(program, 3).terms
-        coefficients = taylor.expand(program, Monomial(indices, [0.3, -0.6, 0.8]))
+        basis = Monomial(indices, [0.3, -0.6, 0.8])
+        coefficients = jax.jit(lambda program=program, basis=basis: taylor.expand(program, basis))()
         for k, value in zip(indices.exponents, coefficients.tolist(), strict=True):
             if not any(all(i <= d for i, d in zip(k, term, strict=True)) for term in terms):
                 said_less_than_all += 1
                 assert abs(value) < 1e-12, (terms, k)
-    assert said_less_than_all > 300  # otherwise nothing was tested
+    assert said_less_than_all > 80  # otherwise nothing was tested
 
 
 @pytest.mark.usefixtures("float64")

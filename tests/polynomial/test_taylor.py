@@ -15,7 +15,7 @@ from epf.errors import UnsupportedModelError
 from epf.numerics._sums import Compensated
 from epf.polynomial import _collocation as collocation
 from epf.polynomial._basis import Chebyshev, Monomial
-from epf.polynomial._indices import anisotropic, tensor, total_degree
+from epf.polynomial._indices import tensor, total_degree
 from epf.polynomial.taylor import _expand as taylor
 
 ORDER = 20
@@ -228,7 +228,7 @@ def test_what_has_no_derivative_is_refused_with_a_remedy():
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("indices", [total_degree(2, 8), tensor([3, 5]), anisotropic([6, 3]), total_degree(3, 5)])
+@pytest.mark.parametrize("indices", [total_degree(2, 8), tensor([3, 5]), total_degree(3, 5)])
 def test_several_parameters(indices):
     """exp(a . theta) has a^k / k!; a product of functions of one parameter each has the products of coefficients."""
     p = indices.parameters

@@ -1,5 +1,6 @@
 """The conjugate statistic against batch regression, against the sum of log-densities, and against quadrature."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,11 +88,15 @@ def statistic_of(model, xs, ys):
     def accumulate(xs, ys):
         def step(statistic, at):
             before, after, y = at
-            return gibbs.update(model, statistic, before, after, after, y, None), None
+            return gibbs.update(statistic, before, after, after, y, None), None
 
-        return jax.lax.scan(step, gibbs.init(model, xs[0]), (xs[:-1], xs[1:], ys))[0]
+        return jax.lax.scan(step, gibbs.init(xs[0]), (xs[:-1], xs[1:], ys))[0]
 
     return gibbs, accumulate(xs, ys)
+
+
+def densities(gibbs, statistic, thetas):
+    return jax.jit(jax.vmap(lambda theta: gibbs.log_density(statistic, theta)))(thetas)
 
 
 def recursion(xs, m, C, Q):
@@ -110,7 +115,7 @@ def test_m_and_C_are_the_papers_recursion_and_the_batch_regression(steps):
     model = Regression()
     xs, ys = path(model, {"b": [0.8, 2.0], "c": 0.4}, steps)
     gibbs, statistic = statistic_of(model, xs, ys)
-    m, C = gibbs.mean_and_covariance(model, statistic, jnp.zeros(3))
+    m, C = eqx.filter_jit(gibbs.mean_and_covariance)(statistic, jnp.zeros(3))
     Q = np.array([[0.5, 0.2], [0.2, 0.4]])
     m_0, C_0 = np.array([0.2, 0.0, 0.1]), np.array([[1.0, 0.3, 0], [0.3, 0.5, 0], [0, 0, 0.25]])
     m_t, C_t = recursion(xs, m_0, C_0, Q)
@@ -135,7 +140,7 @@ def test_single_precision_is_enough_for_a_hundred_thousand_steps():
     model = epf.fix(AR(), {"v": 0.5})
     xs, ys = path(model, {"a": 0.9}, 100_000)
     gibbs, statistic = statistic_of(model, xs, ys)
-    m, C = gibbs.mean_and_covariance(model, statistic, jnp.zeros(1))
+    m, C = eqx.filter_jit(gibbs.mean_and_covariance)(statistic, jnp.zeros(1))
     x, before = np.asarray(xs[1:], float), np.asarray(xs[:-1], float)
     precision = 1.0 + before @ before / 0.5
     assert float(m[0]) == pytest.approx(before @ x / 0.5 / precision, rel=2e-6)
@@ -156,19 +161,21 @@ def test_the_density_is_the_sum_of_the_models_own_log_densities(model, values):
     xs, ys = path(model, values, 40)
     ys = ys.at[7, 0].set(jnp.nan).at[9].set(jnp.nan)
     gibbs, statistic = statistic_of(model, xs, ys)
-    thetas = jax.vmap(params.sample)(particle_keys(root_key(1), 30))
+    thetas = jax.jit(jax.vmap(lambda key: params.sample(key)))(particle_keys(root_key(1), 30))
 
     def direct(theta):
         p = params.named(theta)
-        total = params.log_prior(theta) + model.initial(p).log_prob(xs[0])
-        for before, x, y in zip(xs[:-1], xs[1:], ys, strict=True):
+
+        def step(before, x, y):
             law = model.observation(p, x, None).base_dist
             seen = jnp.where(jnp.isnan(y), 0.0, law.log_prob(jnp.nan_to_num(y)))
-            total += model.transition(p, before, None).log_prob(x) + jnp.sum(seen)
-        return total
+            return model.transition(p, before, None).log_prob(x) + jnp.sum(seen)
+
+        steps = jax.vmap(step)(xs[:-1], xs[1:], ys)
+        return params.log_prior(theta) + model.initial(p).log_prob(xs[0]) + jnp.sum(steps)
 
     expected = np.asarray(jax.jit(jax.vmap(direct))(thetas))
-    found = np.asarray(jax.vmap(lambda theta: gibbs.log_density(model, statistic, theta))(thetas))
+    found = np.asarray(densities(gibbs, statistic, thetas))
     gap = found - expected
     np.testing.assert_allclose(gap, gap.mean(), atol=2e-5 * np.abs(expected).max())
 
@@ -180,17 +187,15 @@ def test_sweeps_converge_to_the_density_by_quadrature():
     xs, ys = path(model, {"a": 0.8, "v": 0.5}, 60)
     gibbs, statistic = statistic_of(model, xs, ys)
     chains = 20000
-    theta = jax.vmap(params.sample)(particle_keys(root_key(1), chains))
+    theta = jax.jit(jax.vmap(lambda key: params.sample(key)))(particle_keys(root_key(1), chains))
 
     def sweep(theta, key):
-        return jax.vmap(lambda k, t: gibbs.draw(k, model, statistic, t))(particle_keys(key, chains), theta), None
+        return jax.vmap(lambda k, t: gibbs.draw(k, statistic, t))(particle_keys(key, chains), theta), None
 
     theta = np.asarray(jax.jit(lambda t: jax.lax.scan(sweep, t, jax.random.split(root_key(2), 10))[0])(theta))
     a, v = np.meshgrid(np.linspace(0.0, 1.4, 301), np.linspace(0.15, 2.0, 301), indexing="ij")
     points = jnp.asarray(np.stack([a.ravel(), v.ravel()], 1), jnp.float32)
-    weights, _ = grid_posterior(
-        np.asarray(jax.vmap(lambda t: gibbs.log_density(model, statistic, t))(points), np.float64)
-    )
+    weights, _ = grid_posterior(np.asarray(densities(gibbs, statistic, points), np.float64))
     for i, grid in enumerate((a.ravel(), v.ravel())):
         mean = weights @ grid
         sd = np.sqrt(weights @ (grid - mean) ** 2)
@@ -207,10 +212,10 @@ def test_marginals_agree_with_the_density(known, grid):
     xs, ys = path(AR(), {"a": 0.8, "v": 0.5}, 30)
     gibbs, statistic = statistic_of(model, xs, ys)
     points = jnp.asarray(grid, jnp.float32)[:, None]
-    log_density = jax.vmap(lambda t: gibbs.log_density(model, statistic, t))(points)
+    log_density = densities(gibbs, statistic, points)
     weights, _ = grid_posterior(np.asarray(log_density, float))
-    marginals = gibbs.marginals(model, statistic, points[2000])
-    pdf = np.asarray(jax.vmap(marginals.pdf)(points))[:, 0]
+    marginals = eqx.filter_jit(gibbs.marginals)(statistic, points[2000])
+    pdf = np.asarray(jax.jit(jax.vmap(lambda point: marginals.pdf(point)))(points))[:, 0]
     np.testing.assert_allclose(pdf, weights / (grid[1] - grid[0]), rtol=1e-3, atol=1e-4)
     mean = weights @ grid
     assert float(marginals.mean[0]) == pytest.approx(mean, rel=1e-3)
@@ -223,9 +228,9 @@ def test_moments_of_a_covariance_matrix():
     xs, ys = path(model, {"a": [0.5, 0.8], "S": [[0.5, 0.1], [0.1, 0.3]]}, 30)
     gibbs, statistic = statistic_of(model, xs, ys)
     theta = jnp.asarray([0.5, 0.8, 0.5, 0.1, 0.1, 0.3])
-    (degrees, scale), draws = gibbs._inverse_wisharts(model, statistic, theta)["S"], 40000
-    own = jax.vmap(dist.InverseWishart(degrees, scale).sample)(jax.random.split(root_key(3), draws))
-    marginals = gibbs.marginals(model, statistic, theta)
+    (degrees, scale), draws = eqx.filter_jit(gibbs._inverse_wisharts)(statistic, theta)["S"], 40000
+    own = jax.jit(jax.vmap(dist.InverseWishart(degrees, scale).sample))(jax.random.split(root_key(3), draws))
+    marginals = eqx.filter_jit(gibbs.marginals)(statistic, theta)
     error = np.std(own, axis=0).ravel() / np.sqrt(draws)
     assert np.all(np.abs(np.mean(own, axis=0).ravel() - marginals.mean[2:]) < 4.5 * error)
     np.testing.assert_allclose(np.var(own, axis=0).ravel(), marginals.variance[2:], rtol=0.06)

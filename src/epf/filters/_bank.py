@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._particle import finite, move_unseen, propose, start
 from epf.model._lagged import newest
-from epf.model._model import StateSpaceModel
+from epf.model._model import StateSpaceModel, parameters
 from epf.numerics._keys import particle_keys
 from epf.numerics._weighted import mean_and_sd
 from epf.smc._order import order
@@ -76,7 +76,8 @@ class Filters(eqx.Module):
 
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> Bank:
         """Filters before the first observation."""
-        x = self._each(lambda key, theta: start(key, model, _spread(theta, self.particles)))(
+        params = parameters(model)
+        x = self._each(lambda key, theta: start(key, model, params, _spread(theta, self.particles)))(
             self._keys(key, thetas), thetas
         )
         log_weights = jnp.broadcast_to(uniform(self.particles), (thetas.shape[0], self.particles))
@@ -94,7 +95,7 @@ class Filters(eqx.Module):
     ) -> tuple[Bank, Seen]:
         """All filters take in one observation."""
         k_resample, k_move = (self._keys(k, thetas) for k in jax.random.split(key))
-        particles = self.particles
+        particles, params = self.particles, parameters(model)
 
         def resample(k_resample: PRNGKeyArray, x: Array, weights: Array) -> Array:
             sorted_ = order(newest(model, x), weights)
@@ -114,13 +115,13 @@ class Filters(eqx.Module):
         x_prev, log_weights = jax.lax.cond(jnp.any(due), resampled, lambda: (bank.x, bank.log_weights))
 
         def move(k_move: PRNGKeyArray, theta: Array, x_prev: Array) -> tuple[Array, Array]:
-            new, x, increments = propose(k_move, model, self.proposal, _spread(theta, particles), x_prev, y, u)
+            new, x, increments = propose(k_move, model, params, self.proposal, _spread(theta, particles), x_prev, y, u)
             sound = finite(new) & finite(x)
             x = jnp.where(sound, x, jnp.where(finite(x_prev), x_prev, 0.0))
             return x, jnp.where(sound, increments, jnp.nan)
 
         def unseen(k_move: PRNGKeyArray, theta: Array, x_prev: Array) -> Array:
-            _, x = move_unseen(k_move, model, _spread(theta, particles), x_prev, u)
+            _, x = move_unseen(k_move, model, params, _spread(theta, particles), x_prev, u)
             return jnp.where(finite(x), x, jnp.where(finite(x_prev), x_prev, 0.0))
 
         x, increments = self._each(move)(k_move, thetas, x_prev)
@@ -137,6 +138,13 @@ class Filters(eqx.Module):
         lost = jnp.all(jnp.isnan(increments) | (increments == jnp.inf) | (log_weights == -jnp.inf), axis=1)
         seen = Seen(found, collapsed, weighed.invalid, lost, jnp.any(due))
         return Bank(x, weighed.log_weights, weighed.weights, weighed.ess), seen
+
+    def describe(self, nodes: int) -> dict[str, str]:
+        """The settings in words, for this many filters."""
+        return {
+            "particles": f"{self.particles} per node, {self.particles * nodes} in all",
+            "proposal": self.proposal.describe(),
+        }
 
     def _keys(self, key: PRNGKeyArray, thetas: Float[Array, "nodes p"]) -> Any:
         """The key of all filters, or one for each stream, or one for each filter."""

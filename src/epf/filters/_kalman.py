@@ -20,10 +20,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
 from epf.errors import SettingError, UnsupportedModelError
-from epf.filters._base import Caveat, Filter, Info, Past
+from epf.filters._base import BoundFilter, Caveat, Filter, Info
 from epf.model._laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters, Values
+from epf.model._settings import flag
 from epf.model._tracing import depends_on, is_affine
 from epf.numerics._keys import particle_keys, root_key
 from epf.posterior._posterior import Posterior
@@ -53,34 +54,48 @@ Moments = Callable[[Array], tuple[Array, Array]]  # mean and covariance of a law
 class Kalman(Filter):
     """A Gaussian for the state and the parameters together; `extended` or `unscented` for what is not linear."""
 
-    extended: bool = False
-    unscented: bool = False
+    extended: bool = flag(False)
+    unscented: bool = flag(False)
 
-    def __check_init__(self) -> None:
-        for name in ("extended", "unscented"):
-            if not isinstance(getattr(self, name), bool):
-                raise SettingError(f"Kalman({name}={getattr(self, name)!r}): it must be True or False.")
+    def check_together(self) -> None:
         if self.extended and self.unscented:
-            raise SettingError("Kalman(extended=True, unscented=True): it is either the one or the other.")
+            raise SettingError("Kalman(extended=True, unscented=True): choose one of the two.")
 
     @property
     def exact(self) -> bool:
         return not (self.extended or self.unscented)
 
-    def line(self, moments: Moments, at: Gaussian) -> Line:
-        """The linear law in place of `moments`, near the Gaussian `at`."""
-        if self.unscented:
-            return _fitted(moments, at)
-        mean, noise = moments(at.mean)
-        return Line(mean, jax.jacfwd(lambda z: moments(z)[0])(at.mean), noise)
-
-    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Gaussian:
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundKalman":
         params = parameters(model)
         if params.discrete:
             raise UnsupportedModelError(
                 f"Kalman needs continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
                 "make it known."
             )
+        return BoundKalman(model, params, self, _Split.of(model, params))
+
+    def caveats(self, state: Gaussian) -> tuple[Caveat, ...]:
+        sentence = "Kalman linearised the model, and the error of that is not measured: compare with epf.EPF."
+        return () if self.exact else (Caveat(1, sentence),)
+
+
+class BoundKalman(BoundFilter):
+    """The Kalman filter of one model, in the form that `settings` ask for."""
+
+    model: StateSpaceModel
+    parameters: Parameters
+    settings: Kalman
+    split: "_Split"
+
+    def line(self, moments: Moments, at: Gaussian) -> Line:
+        """The linear law in place of `moments`, near the Gaussian `at`."""
+        if self.settings.unscented:
+            return _fitted(moments, at)
+        mean, noise = moments(at.mean)
+        return Line(mean, jax.jacfwd(lambda z: moments(z)[0])(at.mean), noise)
+
+    def init(self, key: PRNGKeyArray) -> Gaussian:
+        model, params = self.model, self.parameters
         free_mean, free_covariance = _free_prior(params)
 
         def law_of(free: Array) -> Distribution:
@@ -93,16 +108,8 @@ class Kalman(Filter):
         covariance = jnp.block([[cross @ slope.T + noise, cross], [cross.T, free_covariance]])
         return Gaussian(jnp.concatenate([mean, free_mean]), covariance)
 
-    def step(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        state: Gaussian,
-        y: Float[Array, "*y"],
-        u: Array | None,
-        past: Past | None = None,
-    ) -> tuple[Gaussian, Info]:
-        split = _Split.of(model)
+    def step(self, key: PRNGKeyArray, state: Gaussian, y: Float[Array, "*y"], u: Array | None) -> tuple[Gaussian, Info]:
+        model, split = self.model, self.split
 
         def transition(z: Array) -> Distribution:
             p, x = split(z)
@@ -122,7 +129,7 @@ class Kalman(Filter):
             return jnp.concatenate([jnp.ravel(x), z[split.size :]])
 
         quiet = jnp.zeros(gaussian_moments(transition(state.mean))[0].shape)
-        if self.exact and not is_affine(lambda both: moved(*both), (state.mean, quiet)):
+        if self.settings.exact and not is_affine(lambda both: moved(*both), (state.mean, quiet)):
             raise self._refusal("advance()", "is not linear")
 
         def moved_law(z: Array) -> tuple[Array, Array]:
@@ -142,15 +149,13 @@ class Kalman(Filter):
         )
         return after, Info(log_evidence, jnp.asarray(jnp.nan), jnp.asarray(False), collapsed, jnp.asarray(0), failed)
 
-    def posterior(self, model: StateSpaceModel, state: Gaussian) -> "GaussianPosterior":
-        return GaussianPosterior(parameters(model), state, _Split.of(model).shape)
+    def posterior(self, state: Gaussian) -> "GaussianPosterior":
+        return GaussianPosterior(self.parameters, state, self.split.shape)
 
-    def caveats(self, state: Gaussian) -> tuple[Caveat, ...]:
-        sentence = "Kalman linearised the model, and the error of that is not measured: compare with epf.EPF."
-        return () if self.exact else (Caveat(1, sentence),)
-
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        return {"method": "Kalman", "form": "exact" if self.exact else "extended" if self.extended else "unscented"}
+    def describe(self) -> dict[str, str]:
+        settings = self.settings
+        form = "exact" if settings.exact else "extended" if settings.extended else "unscented"
+        return {"method": "Kalman", "form": form}
 
     def _require_linear(
         self,
@@ -164,7 +169,7 @@ class Kalman(Filter):
             raise UnsupportedModelError(
                 f"Kalman needs a Gaussian {where}, and this one is {type(law).__name__}: use epf.SIR or epf.LiuWest."
             )
-        if not self.exact:
+        if not self.settings.exact:
             return
         if not is_affine(lambda z: moments(law_of(z))[0], at):
             raise self._refusal(where, "has a mean that is not linear in the state and the unknown parameters together")
@@ -271,8 +276,7 @@ class _Split(eqx.Module):
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, model: StateSpaceModel) -> "_Split":
-        params = parameters(model)
+    def of(cls, model: StateSpaceModel, params: Parameters) -> "_Split":
         shapes: list[tuple[int, ...]] = []
 
         def trace(theta: Array) -> None:

@@ -1,13 +1,13 @@
-"""The step that Storvik's filter and the EPF share: theta is drawn afresh from each particle's Gibbs density.
+"""The step that Storvik's filter and the EPF share: theta is drawn afresh from p(theta | path) of each particle.
 
-The paper's algorithms 2 and 3 are one algorithm; they differ in the statistic, which is the `Gibbs` object's affair.
+The paper's algorithms 2 and 3 are one algorithm; they differ in the statistic (`statistics/`) that each particle carries:
+exact sums, or a polynomial log-density on a box that follows the posterior.
 
-The paper draws theta at every step. A particle is (x, statistic, theta), and a draw is a Gibbs move of it that leaves its
-law as it is, so drawing every few steps is as right, and cheaper where a draw costs more than a step. What it is needed for
-is to part particles that resampling has made alike: where there was no resampling it is done less often.
+The paper draws theta at every step. A particle is (x, statistic, theta), and a draw is a Gibbs move that leaves its law
+invariant, so drawing every few steps is as valid, and cheaper where a draw costs more than a step. Draws separate
+particles that resampling has made alike; while nothing is resampled they are made half as often.
 """
 
-from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
@@ -15,48 +15,58 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.filters._particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
-from epf.model._model import StateSpaceModel, parameters
+from epf.filters._particle import BoundParticleFilter, Chosen, Cloud, ParticleFilter, Piece, over_particles
+from epf.model._settings import count, instance, number
 from epf.posterior._posterior import Posterior
+from epf.posterior.samplers._base import Sampler
+from epf.statistics import _follow as following
+from epf.statistics._approximation import Approximation, Chebyshev, Taylor
 from epf.statistics._base import Gibbs
+from epf.statistics._log_polynomial import LogPolynomial, try_out
 from epf.statistics._mixture import GibbsMixture
 
 _EAGER = 4  # times `refresh` steps at the start, in which theta is drawn at every step: the posterior still moves fast
 
 
+class PolynomialLearner(ParticleFilter):
+    """Settings of a filter whose particles carry a polynomial log-density."""
+
+    approximation: Approximation = instance(Chebyshev(), Approximation, example="epf.Chebyshev(order)")
+    sampler: Sampler | None = instance(None, Sampler, example="epf.samplers.InverseCDF()", optional=True)
+    refresh: int = count(10)
+    discount: float = number(1.0, above=0.0, high=1.0)
+
+
 class Memory(eqx.Module):
-    """The Gibbs density in use, the number of steps taken, and what its statistics need in common."""
+    """What all particles of a learner remember in common."""
 
-    gibbs: Gibbs = eqx.field(static=True)
     t: Int[Array, ""]
-    guide: Any
+    guide: following.Guide | None
+    """Where the box of polynomial statistics is and when it is looked at next."""
     alike: Bool[Array, ""]
-    """Whether particles were resampled since theta was drawn, so that some have the same one."""
+    """Whether particles were resampled since theta was last drawn, so that some share one theta."""
 
 
-class Learner(ParticleFilter):
-    """A particle filter that draws theta from p(theta | path)."""
+class BoundLearner(BoundParticleFilter):
+    """A particle filter of one model that draws theta from p(theta | path)."""
 
-    @property
-    @abstractmethod
-    def every(self) -> int:
-        """Theta is drawn at every step, or at every second, third ... one."""
+    gibbs: Gibbs
+    u: Array | None
+    """A row of inputs, to try the model with."""
+    refresh: int = eqx.field(static=True)
+    """Theta is drawn at every `refresh`-th step."""
 
-    @abstractmethod
-    def gibbs(self, model: StateSpaceModel, u: Array | None) -> Gibbs:
-        """The Gibbs density for this model; `u` is a row of its inputs, if it has any."""
+    def check(self) -> None:
+        if isinstance(self.gibbs, LogPolynomial):
+            try_out(self.gibbs, self.u)
 
-    def begin(
-        self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
-    ) -> tuple[Any, Memory]:
-        gibbs = self.gibbs(model, u)
-        statistic = over_particles(lambda x: gibbs.init(model, x))(x_0)
-        return statistic, Memory(gibbs, jnp.asarray(0), self.guide(), jnp.asarray(False))
+    def begin(self, x_0: Float[Array, "*state particles"]) -> tuple[Any, Memory]:
+        guide = following.Guide.start() if isinstance(self.gibbs, LogPolynomial) else None
+        return over_particles(self.gibbs.init)(x_0), Memory(jnp.asarray(0), guide, jnp.asarray(False))
 
     def learn(
         self,
         key: PRNGKeyArray,
-        model: StateSpaceModel,
         common: Memory,
         theta: Float[Array, "p particles"],
         statistic: Any,
@@ -64,53 +74,58 @@ class Learner(ParticleFilter):
         resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
         def draw() -> Float[Array, "p particles"]:
-            return common.gibbs.draw_all(key, model, statistic, theta)
+            return self.gibbs.draw_all(key, statistic, theta)
 
-        return draw() if self.every == 1 else jax.lax.cond(self.is_due(common, resampled), draw, lambda: theta)
+        return draw() if self.refresh == 1 else jax.lax.cond(self.is_due(common, resampled), draw, lambda: theta)
 
     def is_due(self, common: Memory, resampled: Bool[Array, ""]) -> Bool[Array, ""]:
-        """As long as all particles have a theta of their own, it is drawn half as often."""
+        """Whether theta is drawn now: half as often as `refresh` says while all particles have a theta of their own."""
         t, alike = common.t, common.alike | resampled
-        in_turn = (t % self.every == 0) & (alike | (t % (2 * self.every) == 0))
-        return (t < _EAGER * self.every) | in_turn | self.has_moved(common.guide)
+        in_turn = (t % self.refresh == 0) & (alike | (t % (2 * self.refresh) == 0))
+        moved = jnp.asarray(False) if common.guide is None else common.guide.moved
+        return (t < _EAGER * self.refresh) | in_turn | moved
 
     def absorb(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        common: Memory,
-        chosen: Chosen,
-        weights: Float[Array, " particles"],
-        piece: Piece,
+        self, key: PRNGKeyArray, common: Memory, chosen: Chosen, weights: Float[Array, " particles"], piece: Piece
     ) -> tuple[Any, Memory, Float[Array, ""]]:
-        statistic, guide, residual = self.follow(model, common, chosen.theta, chosen.statistic, weights, piece)
-        alike = self.alike_after(common, chosen.resampled)
-        return statistic, Memory(common.gibbs, common.t + 1, guide, alike), residual
+        statistic, guide, residual = follow(self.gibbs, common.guide, chosen.theta, chosen.statistic, weights, piece)
+        return statistic, Memory(common.t + 1, guide, self.alike_after(common, chosen.resampled)), residual
 
     def alike_after(self, common: Memory, resampled: Bool[Array, ""]) -> Bool[Array, ""]:
-        """Whether some particles have the same theta after a step, which resamples first and draws then, if it does."""
+        """Whether some particles share a theta after a step, which resamples first and then draws, if it is due."""
         return (common.alike | resampled) & ~self.is_due(common, resampled)
 
-    def guide(self) -> Any:
-        """What all statistics together need to remember; see `follow`."""
-        return None
+    def posterior(self, state: Cloud) -> Posterior:
+        return GibbsMixture(self.gibbs.parameters, self.gibbs, state.statistic, state.theta, state.x, state.weights)
 
-    def has_moved(self, guide: Any) -> Bool[Array, ""]:
-        """Whether the last step changed where statistics are held, after which theta is to be drawn again."""
-        return jnp.asarray(False)
+    def describe(self) -> dict[str, str]:
+        return {**super().describe(), **describe_gibbs(self.gibbs, self.refresh)}
 
-    def follow(
-        self,
-        model: StateSpaceModel,
-        common: Memory,
-        theta: Float[Array, "p particles"],
-        statistic: Any,
-        weights: Float[Array, " particles"],
-        piece: Piece,
-    ) -> tuple[Any, Any, Float[Array, ""]]:
-        """Every particle's statistic after a step, the guide and the residual; exact statistics have nothing to follow."""
-        return common.gibbs.update_all(model, statistic, piece), common.guide, jnp.asarray(jnp.nan)
 
-    def posterior(self, model: StateSpaceModel, state: Cloud) -> Posterior:
-        gibbs = state.common.gibbs
-        return GibbsMixture(parameters(model), model, gibbs, state.statistic, state.theta, state.x, state.weights)
+def follow(
+    gibbs: Gibbs,
+    guide: following.Guide | None,
+    theta: Float[Array, "p particles"],
+    statistic: Any,
+    weights: Float[Array, " particles"],
+    piece: Piece,
+) -> tuple[Any, following.Guide | None, Float[Array, ""]]:
+    """Every particle's statistic after a step, the guide and the residual; exact sums have no box to follow."""
+    if not isinstance(gibbs, LogPolynomial) or guide is None:
+        return gibbs.update_all(statistic, piece), guide, jnp.asarray(jnp.nan)
+    return following.follow(gibbs, guide, theta, statistic, weights, piece)
+
+
+def describe_gibbs(gibbs: Gibbs, refresh: int) -> dict[str, str]:
+    """What is expanded and how, in words."""
+    if not isinstance(gibbs, LogPolynomial):
+        return {}
+    forms = [f"{where}: {law.form}, order {law.order}" for where, law in gibbs.expansions.items() if law is not None]
+    kind = "Taylor" if isinstance(gibbs.approximation, Taylor) else "Chebyshev"
+    box = {"shared": "one for all particles, following", "each": "one per particle, following", "no": "fixed"}
+    often = f", every {refresh} steps ({2 * refresh} while nothing is resampled)" if refresh > 1 else ""
+    return {
+        "approximation": f"{kind}; {'; '.join(forms)}; {gibbs.indices.size} coefficients per particle",
+        "box": box[gibbs.follow_mode],
+        "draws of theta": f"{gibbs.sampler.describe()}{often}",
+    }

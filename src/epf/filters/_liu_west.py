@@ -16,81 +16,65 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from epf.errors import SettingError, UnsupportedModelError
+from epf.errors import UnsupportedModelError
 from epf.filters._base import Caveat
-from epf.filters._particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
-from epf.model._check import is_number
+from epf.filters._particle import BoundParticleFilter, Cloud, ParticleFilter, over_particles
 from epf.model._model import StateSpaceModel, parameters
+from epf.model._settings import number
 from epf.numerics._linear_algebra import semidefinite_root
 from epf.numerics._weighted import mean_and_sd
-from epf.posterior._posterior import ParticlePosterior
 
 
 class LiuWest(ParticleFilter):
     """A particle filter whose parameters are perturbed at every step: by `rho`, or by a `discount` if one is given."""
 
-    rho: float = 0.9
-    discount: float | None = None
+    rho: float = number(0.9, above=0.0, high=1.0)
+    discount: float | None = number(
+        None,
+        above=1.0 / 3.0,
+        high=1.0,
+        optional=True,
+        words="a number between 1/3 and 1, typically 0.95 to 0.99, or None",
+    )
 
-    def __check_init__(self) -> None:
-        if not is_number(self.rho) or not 0.0 < self.rho <= 1.0:
-            raise SettingError(f"LiuWest(rho={self.rho!r}): it must lie between 0 and 1; 1 means no perturbation.")
-        if self.discount is not None and not (is_number(self.discount) and 1.0 / 3.0 < self.discount <= 1.0):
-            raise SettingError(
-                f"LiuWest(discount={self.discount!r}): it must lie between 1/3 and 1, typically 0.95 to 0.99."
-            )
-
-    def begin(
-        self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
-    ) -> tuple[None, None]:
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundLiuWest":
         discrete = parameters(model).discrete
         if discrete:
             raise UnsupportedModelError(
                 f"LiuWest perturbs parameters on the real line and cannot move {discrete[0]!r}, which is discrete: use "
                 "epf.SIR, or epf.fix to make it known."
             )
-        return None, None
+        return BoundLiuWest(*self.parts(model, u))
+
+    def caveats(self, state: Cloud) -> tuple[Caveat, ...]:
+        return (Caveat(1, "LiuWest adds artificial noise, which biases the parameters' spread: compare with epf.EPF."),)
+
+
+class BoundLiuWest(BoundParticleFilter):
+    """Liu and West's filter of one model."""
 
     def learn(
         self,
         key: PRNGKeyArray,
-        model: StateSpaceModel,
         common: Any,
         theta: Float[Array, "p particles"],
         statistic: Any,
         log_weights: Float[Array, " particles"],
         resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
-        params = parameters(model)
+        params, settings = self.parameters, self.settings
         free = over_particles(params.unconstrain)(theta)
-        movable = jnp.all(jnp.isfinite(free), axis=0)  # not so a draw that lies on the edge of its support
+        movable = jnp.all(jnp.isfinite(free), axis=0)  # false for a draw on the edge of its support
         free = jnp.where(movable, free, 0.0)
         weights = jnp.where(movable, jnp.exp(log_weights), 0.0)
         weights = weights / jnp.sum(weights)
         mean, sd = mean_and_sd(free, weights)
         z = jax.random.normal(key, free.shape)
-        if self.discount is None:
-            shrink = self.rho
+        if settings.discount is None:
+            shrink = settings.rho
             noise = sd[:, None] * z
         else:
-            shrink = (3.0 * self.discount - 1.0) / (2.0 * self.discount)
+            shrink = (3.0 * settings.discount - 1.0) / (2.0 * settings.discount)
             noise = semidefinite_root((free - mean[:, None]) * weights @ (free - mean[:, None]).T) @ z
         moved = shrink * free + (1.0 - shrink) * mean[:, None] + (1.0 - shrink**2) ** 0.5 * noise
         return jnp.where(movable, over_particles(params.constrain)(moved), theta)
-
-    def absorb(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        common: Any,
-        chosen: Chosen,
-        weights: Float[Array, " particles"],
-        piece: Piece,
-    ) -> tuple[None, None, Float[Array, ""]]:
-        return None, None, jnp.asarray(jnp.nan)
-
-    def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
-        return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)
-
-    def caveats(self, state: Cloud) -> tuple[Caveat, ...]:
-        return (Caveat(1, "LiuWest adds artificial noise, which biases the parameters' spread: compare with epf.EPF."),)

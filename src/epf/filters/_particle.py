@@ -1,15 +1,14 @@
-"""The particle step, written once. The methods differ in how theta moves and in what is remembered.
+"""The particle step, written once. Methods differ in how theta moves and in what each particle remembers.
 
         choose: resample  ->  learn (theta moves)  ->  propose x  ->  weigh against y  ->  absorb (statistics move)
 
-A filter that looks ahead (particle learning) chooses in another order: learn, weigh by what y will say, resample.
+A filter that looks ahead (particle learning) chooses in another order: learn, weigh by the predictive of y, resample.
 
 Particles are resampled at the start of the next step rather than at the end of this one, so that the posterior at t is
 read from weighted particles, before resampling adds its noise. All arrays have the particle axis last: a statistic of K
-numbers is K contiguous rows, and the arithmetic runs along the particles.
+numbers is K contiguous rows, and arithmetic runs along the particles.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,14 +17,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.errors import SettingError
-from epf.filters._base import Filter, Info, Past
-from epf.model._check import is_whole, plain
+from epf.filters._base import BoundFilter, Filter, Info
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
+from epf.model._parameters import Parameters
+from epf.model._settings import count, instance
 from epf.numerics._keys import particle_keys
+from epf.posterior._posterior import ParticlePosterior, Posterior
 from epf.smc._weights import uniform, weigh
-from epf.smc.proposals._automatic import Automatic, choose_proposal
+from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
 from epf.smc.resampling import Resampling, Systematic
 
@@ -33,7 +33,7 @@ from epf.smc.resampling import Resampling, Systematic
 class Cloud(eqx.Module):
     """N weighted particles: state, parameters and, for filters that learn by statistics, what each remembers.
 
-    `common` is what no single particle has: how many steps were taken, and the like.
+    `common` holds what belongs to no single particle, such as the number of steps taken.
     """
 
     x: Float[Array, "*state particles"]
@@ -46,19 +46,19 @@ class Cloud(eqx.Module):
 
 
 class Chosen(NamedTuple):
-    """The particles that a step moves on from."""
+    """The particles that a step goes on from."""
 
     x: Array
     theta: Array
     statistic: Any
     log_weights: Array
     known: Array
-    """Which have parameters that are numbers; the others are lost."""
+    """Which particles have finite parameters; the others are lost."""
     resampled: Array
     log_evidence: Array
-    """What the choice has already taken in of p(y_t | y_1:t-1); 0 unless it looks ahead."""
+    """The part of log p(y_t | y_1:t-1) that the choice has already used; 0 unless it looks ahead."""
     ancestors: Array
-    """How many of the particles before are among them."""
+    """Number of distinct particles of the previous step among them."""
 
 
 class Piece(NamedTuple):
@@ -77,10 +77,9 @@ def over_particles(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def start(
-    key: PRNGKeyArray, model: StateSpaceModel, theta: Float[Array, "p particles"]
+    key: PRNGKeyArray, model: StateSpaceModel, params: Parameters, theta: Float[Array, "p particles"]
 ) -> Float[Array, "*state particles"]:
     """x_0 of every particle, given its parameters."""
-    params = parameters(model)
 
     def one(key: PRNGKeyArray, theta: Float[Array, " p"]) -> Float[Array, "*state"]:
         return draw(initial_law(model, params.named(theta)), key)
@@ -91,14 +90,14 @@ def start(
 def propose(
     key: PRNGKeyArray,
     model: StateSpaceModel,
+    params: Parameters,
     proposal: Proposal,
     theta: Float[Array, "p particles"],
     x_prev: Float[Array, "*state particles"],
     y: Float[Array, "*y"],
     u: Array | None,
 ) -> tuple[Array, Array, Float[Array, " particles"]]:
-    """The new part of every particle's state, the state, and the logarithm of its weight."""
-    params = parameters(model)
+    """The new part of every particle's state, the state, and its log-weight."""
 
     def one(key: PRNGKeyArray, x_prev: Array, theta: Array) -> tuple[Array, Array, Array]:
         new, log_weight = proposal.propose(key, model, params.named(theta), x_prev, y, u)
@@ -110,12 +109,12 @@ def propose(
 def move_unseen(
     key: PRNGKeyArray,
     model: StateSpaceModel,
+    params: Parameters,
     theta: Float[Array, "p particles"],
     x_prev: Float[Array, "*state particles"],
     u: Array | None,
 ) -> tuple[Array, Array]:
-    """The same where nothing was observed."""
-    params = parameters(model)
+    """The same where nothing was observed: draws from the transition."""
 
     def one(key: PRNGKeyArray, x_prev: Array, theta: Array) -> tuple[Array, Array]:
         new = draw(transition_law(model, params.named(theta), x_prev, u), key)
@@ -125,34 +124,36 @@ def move_unseen(
 
 
 class ParticleFilter(Filter):
-    """N weighted particles, a proposal and a resampling scheme."""
+    """Settings of a filter of N weighted particles: a proposal and a resampling scheme."""
 
-    particles: int = eqx.field(default=1000, converter=plain)
-    proposal: Proposal = Automatic()
-    resampling: Resampling = Systematic()
+    particles: int = count(1000)
+    proposal: Proposal = instance(Automatic(), Proposal, example="epf.proposals.Bootstrap()")
+    resampling: Resampling = instance(Systematic(), Resampling, example="epf.resampling.Systematic(threshold=0.5)")
 
-    def __check_init__(self) -> None:
-        name = type(self).__name__
-        if not is_whole(self.particles) or self.particles < 1:
-            raise SettingError(f"{name}(particles={self.particles!r}): it must be a whole number, 1 or more.")
-        if not isinstance(self.proposal, Proposal):
-            raise SettingError(
-                f"{name}(proposal={self.proposal!r}): it must be a proposal such as epf.proposals.Bootstrap() or epf.proposals.Guided(law)."
-            )
-        if not isinstance(self.resampling, Resampling):
-            raise SettingError(
-                f"{name}(resampling={self.resampling!r}): it must be a scheme such as epf.resampling.Systematic(threshold=0.5)."
-            )
+    def parts(self, model: StateSpaceModel, u: Array | None) -> tuple[StateSpaceModel, Parameters, Any, Proposal]:
+        """The first fields of a `BoundParticleFilter`: model, parameters, settings and the proposal for this model."""
+        return model, parameters(model), self, resolve_proposal(self.proposal, model, u)
 
-    @abstractmethod
-    def begin(self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None) -> tuple[Any, Any]:
+
+class BoundParticleFilter(BoundFilter):
+    """N weighted particles of one model; as it stands particles remember nothing and theta never moves (SIR).
+
+    Filters that learn override `begin`, `learn` and `absorb`.
+    """
+
+    model: StateSpaceModel
+    parameters: Parameters
+    settings: Any
+    """The `ParticleFilter` that was bound."""
+    proposal: Proposal
+
+    def begin(self, x_0: Float[Array, "*state particles"]) -> tuple[Any, Any]:
         """What each particle remembers before the first observation, and what they remember in common."""
+        return None, None
 
-    @abstractmethod
     def learn(
         self,
         key: PRNGKeyArray,
-        model: StateSpaceModel,
         common: Any,
         theta: Float[Array, "p particles"],
         statistic: Any,
@@ -160,37 +161,26 @@ class ParticleFilter(Filter):
         resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
         """The parameters that each particle moves on with."""
+        return theta
 
-    @abstractmethod
     def absorb(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        common: Any,
-        chosen: Chosen,
-        weights: Float[Array, " particles"],
-        piece: Piece,
+        self, key: PRNGKeyArray, common: Any, chosen: Chosen, weights: Float[Array, " particles"], piece: Piece
     ) -> tuple[Any, Any, Float[Array, ""]]:
-        """What is remembered after this step, and how far (in nats) the memory is from what happened; NaN if exact."""
+        """What is remembered after this step, and the error of the memory in nats; NaN if it is exact."""
+        return None, None, jnp.asarray(jnp.nan)
 
-    def first_theta(self, key: PRNGKeyArray, model: StateSpaceModel) -> Float[Array, "p particles"]:
+    def first_theta(self, key: PRNGKeyArray) -> Float[Array, "p particles"]:
         """The parameters before the first observation: draws from the prior."""
-        return over_particles(parameters(model).sample)(particle_keys(key, self.particles))
+        return over_particles(self.parameters.sample)(particle_keys(key, self.settings.particles))
 
     def choose(
-        self,
-        key: PRNGKeyArray,
-        k_learn: PRNGKeyArray,
-        model: StateSpaceModel,
-        state: Cloud,
-        y: Float[Array, "*y"],
-        u: Array | None,
+        self, key: PRNGKeyArray, k_learn: PRNGKeyArray, state: Cloud, y: Float[Array, "*y"], u: Array | None
     ) -> Chosen:
         """The particles to go on from: resampled if it is time, then with parameters moved."""
-        (x, theta, statistic, numbers), log_weights, resampled = self.resampling.apply(
+        (x, theta, statistic, numbers), log_weights, resampled = self.settings.resampling.apply(
             key, (state.x, state.theta, state.statistic, self.numbers), state.log_weights, state.weights, state.ess
         )
-        learned = self.learn(k_learn, model, state.common, theta, statistic, log_weights, resampled)
+        learned = self.learn(k_learn, state.common, theta, statistic, log_weights, resampled)
         known = finite(learned)
         theta = jnp.where(known, learned, theta)
         alive = distinct(numbers)
@@ -198,43 +188,38 @@ class ParticleFilter(Filter):
 
     @property
     def numbers(self) -> Int[Array, " particles"]:
-        """A number for each particle, by which its descendants are known."""
-        return jnp.arange(self.particles)
+        """The index of each particle, by which its descendants are recognised."""
+        return jnp.arange(self.settings.particles)
 
-    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Cloud:
+    def init(self, key: PRNGKeyArray) -> Cloud:
         k_theta, k_x = jax.random.split(key)
-        theta = self.first_theta(k_theta, model)
-        x_0 = start(k_x, model, theta)
-        log_weights = uniform(self.particles)
-        ess = jnp.asarray(self.particles, float)
-        return Cloud(x_0, theta, *self.begin(model, x_0, u), log_weights, jnp.exp(log_weights), ess)
+        theta = self.first_theta(k_theta)
+        x_0 = start(k_x, self.model, self.parameters, theta)
+        log_weights = uniform(self.settings.particles)
+        ess = jnp.asarray(self.settings.particles, float)
+        return Cloud(x_0, theta, *self.begin(x_0), log_weights, jnp.exp(log_weights), ess)
 
-    def step(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        state: Cloud,
-        y: Float[Array, "*y"],
-        u: Array | None,
-        past: Past | None = None,
-    ) -> tuple[Cloud, Info]:
+    def step(self, key: PRNGKeyArray, state: Cloud, y: Float[Array, "*y"], u: Array | None) -> tuple[Cloud, Info]:
+        model, params = self.model, self.parameters
         k_resample, k_learn, k_move = jax.random.split(key, 3)
-        chosen = self.choose(k_resample, k_learn, model, state, y, u)
+        chosen = self.choose(k_resample, k_learn, state, y, u)
         x_prev, theta, statistic, log_weights, known = chosen[:5]
 
-        new, x, increments = propose(k_move, model, self.proposal, theta, x_prev, y, u)
+        new, x, increments = propose(k_move, model, params, self.proposal, theta, x_prev, y, u)
         increments = jnp.where(known & finite(new) & finite(x), increments, jnp.nan)
         weighed = weigh(log_weights, increments)
         lost = jnp.isnan(increments) | (increments == jnp.inf) | (log_weights == -jnp.inf)
         # An observation that no particle can explain is set aside: all move as if it were missing.
-        new, x = jax.lax.cond(weighed.collapsed, lambda: move_unseen(k_move, model, theta, x_prev, u), lambda: (new, x))
+        new, x = jax.lax.cond(
+            weighed.collapsed, lambda: move_unseen(k_move, model, params, theta, x_prev, u), lambda: (new, x)
+        )
         y = jnp.where(weighed.collapsed, jnp.nan, y)
-        # A particle that is no longer a number stays where it was, with weight zero, so that it cannot spoil a sum.
+        # A particle that is no longer finite stays where it was, with weight zero, so that it cannot spoil a sum.
         sound = known & finite(new) & finite(x)
         x = jnp.where(sound, x, jnp.where(finite(x_prev), x_prev, 0.0))
         piece = Piece(x_prev, jnp.where(sound, new, 0.0), x, y, u)
         k_absorb = jax.random.fold_in(key, 1)
-        absorbed, common, residual = self.absorb(k_absorb, model, state.common, chosen, weighed.weights, piece)
+        absorbed, common, residual = self.absorb(k_absorb, state.common, chosen, weighed.weights, piece)
         statistic = jax.lax.cond(
             jnp.all(sound),
             lambda: absorbed,
@@ -252,22 +237,25 @@ class ParticleFilter(Filter):
         )
         return Cloud(x, theta, statistic, common, weighed.log_weights, weighed.weights, weighed.ess), info
 
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal
-        how = "at every step" if self.resampling.threshold >= 1.0 else f"below {self.resampling.threshold:g} N"
+    def posterior(self, state: Cloud) -> Posterior:
+        return ParticlePosterior(self.parameters, state.theta, state.x, state.weights)
+
+    def describe(self) -> dict[str, str]:
+        resampling = self.settings.resampling
+        how = "at every step" if resampling.threshold >= 1.0 else f"below {resampling.threshold:g} N"
         return {
-            "method": type(self).__name__,
-            "particles": str(self.particles),
-            "proposal": proposal.describe(),
-            "resampling": f"{type(self.resampling).__name__.lower()}, {how}",
+            "method": type(self.settings).__name__,
+            "particles": str(self.settings.particles),
+            "proposal": self.proposal.describe(),
+            "resampling": f"{type(resampling).__name__.lower()}, {how}",
         }
 
 
 def distinct(numbers: Int[Array, " particles"]) -> Float[Array, ""]:
-    """How many different numbers there are in a list that does not fall."""
+    """The number of distinct values in a non-decreasing list."""
     return 1.0 + jnp.sum(numbers[1:] != numbers[:-1])
 
 
 def finite(values: Float[Array, "*shape particles"]) -> Bool[Array, " particles"]:
-    """Which particles are numbers throughout."""
+    """Which particles have only finite components."""
     return jnp.all(jnp.isfinite(values), axis=tuple(range(values.ndim - 1)))

@@ -9,23 +9,19 @@ its place, with a share of plain resampling mixed in, and the second stage divid
 auxiliary filter, 1999).
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from epf.filters._learner import Memory
+from epf.filters._learner import BoundLearner, Memory, PolynomialLearner
 from epf.filters._particle import Chosen, Cloud, distinct, finite, over_particles, propose
-from epf.filters._polynomial_learner import PolynomialLearner
-from epf.model._check import plain
 from epf.model._laws import centre
-from epf.model._model import StateSpaceModel, parameters, transition_law
+from epf.model._model import StateSpaceModel, transition_law
+from epf.model._settings import count, one_of
 from epf.smc._weights import weigh
-from epf.smc.proposals._automatic import Automatic, choose_proposal
-from epf.smc.proposals._base import Proposal, log_likelihood
+from epf.smc.proposals._base import log_likelihood
 from epf.smc.proposals._optimal import Optimal
-from epf.statistics._automatic import check_conjugate, check_statistics, choose_gibbs
-from epf.statistics._base import Gibbs
+from epf.statistics._automatic import STATISTICS, check_conjugate, choose_gibbs
 from epf.statistics._conjugate import Conjugate
 
 _PLAIN = 0.1  # least share of a first stage that does not look at y, where the predictive is not exact
@@ -39,42 +35,35 @@ class ParticleLearning(PolynomialLearner):
     the coming observation gives.
     """
 
-    refresh: int = eqx.field(default=1, converter=plain)
-    statistics: str = "automatic"
+    refresh: int = count(1)
+    statistics: str = one_of("automatic", *STATISTICS)
 
-    def __check_init__(self) -> None:
-        check_statistics("ParticleLearning", self.statistics)
-
-    def gibbs(self, model: StateSpaceModel, u: Array | None) -> Gibbs:
-        return choose_gibbs(model, u, self.statistics, self.approximation, self.sampler, self.discount)
-
-    def check(self, model: StateSpaceModel, u: Array | None) -> None:
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundParticleLearning":
         check_conjugate("ParticleLearning", self.statistics, model, u)
-        super().check(model, u)
+        gibbs = choose_gibbs(model, u, self.statistics, self.approximation, self.sampler, self.discount)
+        return BoundParticleLearning(*self.parts(model, u), gibbs, u, self.refresh)
+
+
+class BoundParticleLearning(BoundLearner):
+    """Particle learning for one model."""
 
     def choose(
-        self,
-        key: PRNGKeyArray,
-        k_learn: PRNGKeyArray,
-        model: StateSpaceModel,
-        state: Cloud,
-        y: Float[Array, "*y"],
-        u: Array | None,
+        self, key: PRNGKeyArray, k_learn: PRNGKeyArray, state: Cloud, y: Float[Array, "*y"], u: Array | None
     ) -> Chosen:
         """Learn first, then resample by what y_t will say."""
         never = jnp.asarray(False)
-        learned = self.learn(k_learn, model, state.common, state.theta, state.statistic, state.log_weights, never)
+        learned = self.learn(k_learn, state.common, state.theta, state.statistic, state.log_weights, never)
         known = finite(learned)
         theta = jnp.where(known, learned, state.theta)
-        ahead = self._ahead(key, model, theta, state.x, y, u)
+        ahead = self._ahead(key, theta, state.x, y, u)
         ahead = jnp.where(known & ~jnp.isnan(ahead) & (ahead < jnp.inf), ahead, -jnp.inf)
         weighed = weigh(state.log_weights, ahead)
-        share = 0.0 if isinstance(self._proposal(model, u), Optimal) else _PLAIN
+        share = 0.0 if isinstance(self.proposal, Optimal) else _PLAIN
         # log of (first-stage weight / old weight), with the share of plain resampling in it.
         tilt = jnp.logaddexp(jnp.log1p(-share) + ahead - weighed.log_evidence, jnp.log(share))
         tilt = jnp.where(weighed.collapsed, 0.0, tilt)
         weights = jnp.exp(state.log_weights + tilt)
-        (x, theta, statistic, known, tilt, numbers), log_weights, resampled = self.resampling.apply(
+        (x, theta, statistic, known, tilt, numbers), log_weights, resampled = self.settings.resampling.apply(
             key,
             (state.x, theta, state.statistic, known, tilt, self.numbers),
             state.log_weights,
@@ -90,23 +79,18 @@ class ParticleLearning(PolynomialLearner):
         """Here theta was drawn first: no draw has parted what this step's resampling made alike."""
         return resampled | (common.alike & ~self.is_due(common, jnp.asarray(False)))
 
-    def _proposal(self, model: StateSpaceModel, u: Array | None) -> Proposal:
-        return choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal
-
     def _ahead(
         self,
         key: PRNGKeyArray,
-        model: StateSpaceModel,
         theta: Float[Array, "p particles"],
         x: Float[Array, "*state particles"],
         y: Float[Array, "*y"],
         u: Array | None,
     ) -> Float[Array, " particles"]:
         """log p(y_t | x_t-1, theta) of each particle: exact under the optimal proposal, whose weight it is."""
-        proposal = self._proposal(model, u)
-        if isinstance(proposal, Optimal):
-            return propose(key, model, proposal, theta, x, y, u)[2]
-        params = parameters(model)
+        model, params = self.model, self.parameters
+        if isinstance(self.proposal, Optimal):
+            return propose(key, model, params, self.proposal, theta, x, y, u)[2]
 
         def one(theta: Array, x: Array) -> Array:
             p = params.named(theta)
@@ -115,12 +99,11 @@ class ParticleLearning(PolynomialLearner):
 
         return over_particles(one)(theta, x)
 
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        exact = isinstance(self._proposal(model, u), Optimal)
-        kind = "conjugate" if isinstance(self.gibbs(model, u), Conjugate) else "polynomial"
+    def describe(self) -> dict[str, str]:
+        exact = isinstance(self.proposal, Optimal)
         return {
-            **super().describe(model, u),
-            "statistics": kind,
+            **super().describe(),
+            "statistics": "conjugate" if isinstance(self.gibbs, Conjugate) else "polynomial",
             "first stage": "p(y | previous state, theta)"
             if exact
             else f"y at the transition's centre, {_PLAIN:.0%} plain",

@@ -18,26 +18,27 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.errors import SettingError, UnsupportedModelError
-from epf.filters._base import Filter, Info, Past
+from epf.errors import UnsupportedModelError
+from epf.filters._base import BoundFilter, Filter, Info
+from epf.filters._learner import describe_gibbs, follow
 from epf.filters._particle import Piece, finite, move_unseen, over_particles, propose, start
-from epf.filters._polynomial_learner import describe_gibbs, follow, mixture
 from epf.filters._window import Window, accepted, has_lags, moved_by_chance, start_term, states, terms
-from epf.model._check import is_whole, plain
 from epf.model._laws import support
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, shapes, transition_law
+from epf.model._parameters import Parameters
+from epf.model._settings import count, instance, one_of
 from epf.numerics._keys import particle_keys
 from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler
 from epf.smc._weights import uniform, weigh
-from epf.smc.proposals._automatic import Automatic, choose_proposal
+from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
 from epf.statistics import _follow as following
 from epf.statistics._approximation import Approximation, Chebyshev
-from epf.statistics._automatic import check_conjugate, check_statistics, choose_gibbs
+from epf.statistics._automatic import STATISTICS, check_conjugate, choose_gibbs
 from epf.statistics._base import Gibbs
-from epf.statistics._log_polynomial import LogPolynomial
-from epf.statistics._trial import try_out
+from epf.statistics._log_polynomial import LogPolynomial, try_out
+from epf.statistics._mixture import GibbsMixture
 
 _STRIDE = 2.4  # of the chains' spread, the longest step of a state; the length is drawn anew for each
 
@@ -45,9 +46,8 @@ _STRIDE = 2.4  # of the chains' spread, the longest step of a state; the length 
 class Chains(eqx.Module):
     """All chains: window, parameters, last state, and the statistics of the frozen past and of the whole path."""
 
-    gibbs: Gibbs = eqx.field(static=True)
     t: Int[Array, ""]
-    guide: following.Guide
+    guide: following.Guide | None
     window: Window
     frozen: Any
     whole: Any
@@ -62,85 +62,75 @@ class PracticalFilter(Filter):
     `sampler`), or "automatic": conjugate where the model is. `proposal` draws a new state before the sweeps.
     """
 
-    particles: int = eqx.field(default=500, converter=plain)
-    lag: int = eqx.field(default=20, converter=plain)
-    sweeps: int = eqx.field(default=5, converter=plain)
-    proposal: Proposal = Automatic()
-    statistics: str = "automatic"
-    approximation: Approximation = eqx.field(default=Chebyshev(), converter=plain)
-    sampler: Sampler | None = eqx.field(default=None, converter=plain)
+    particles: int = count(500, least=2)
+    lag: int = count(20, least=2)
+    sweeps: int = count(5)
+    proposal: Proposal = instance(Automatic(), Proposal, example="epf.proposals.Bootstrap()")
+    statistics: str = one_of("automatic", *STATISTICS)
+    approximation: Approximation = instance(Chebyshev(), Approximation, example="epf.Chebyshev(order)")
+    sampler: Sampler | None = instance(None, Sampler, example="epf.samplers.InverseCDF()", optional=True)
 
-    def __check_init__(self) -> None:
-        for name, least in (("particles", 2), ("lag", 2), ("sweeps", 1)):
-            value = getattr(self, name)
-            if not is_whole(value) or value < least:
-                raise SettingError(f"PracticalFilter({name}={value!r}): it must be a whole number, {least} or more.")
-        if not isinstance(self.proposal, Proposal):
-            raise SettingError(
-                f"PracticalFilter(proposal={self.proposal!r}): it must be a proposal such as epf.proposals.Bootstrap()."
-            )
-        if not isinstance(self.approximation, Approximation):
-            raise SettingError(f"PracticalFilter(approximation={self.approximation!r}): give epf.Chebyshev(order).")
-        if self.sampler is not None and not isinstance(self.sampler, Sampler):
-            raise SettingError(
-                f"PracticalFilter(sampler={self.sampler!r}): give a sampler such as epf.samplers.InverseCDF()."
-            )
-        check_statistics("PracticalFilter", self.statistics)
-
-    def gibbs(self, model: StateSpaceModel, u: Array | None) -> Gibbs:
-        return choose_gibbs(model, u, self.statistics, self.approximation, self.sampler)
-
-    def check(self, model: StateSpaceModel, u: Array | None) -> None:
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundPracticalFilter":
         check_conjugate("PracticalFilter", self.statistics, model, u)
-        gibbs = self.gibbs(model, u)
-        if isinstance(gibbs, LogPolynomial):
-            try_out(gibbs, model, u)
-        if _is_discrete(model, u):
+        params = parameters(model)
+        if _is_discrete(model, params, u):
             raise UnsupportedModelError(
                 "PracticalFilter moves states on the real line, and transition() is discrete: use epf.ParticleLearning or "
                 "epf.EPF."
             )
+        gibbs = choose_gibbs(model, u, self.statistics, self.approximation, self.sampler)
+        return BoundPracticalFilter(model, params, self, resolve_proposal(self.proposal, model, u), gibbs, u)
 
-    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> Chains:
-        gibbs = self.gibbs(model, u)
+
+class BoundPracticalFilter(BoundFilter):
+    """The practical filter of one model; `u` is a row of inputs."""
+
+    model: StateSpaceModel
+    parameters: Parameters
+    settings: PracticalFilter
+    proposal: Proposal
+    gibbs: Gibbs
+    u: Array | None
+
+    def check(self) -> None:
+        if isinstance(self.gibbs, LogPolynomial):
+            try_out(self.gibbs, self.u)
+
+    def init(self, key: PRNGKeyArray) -> Chains:
+        model, params, gibbs, u = self.model, self.parameters, self.gibbs, self.u
+        particles, lag = self.settings.particles, self.settings.lag
         k_theta, k_x = jax.random.split(key)
-        theta = over_particles(parameters(model).sample)(particle_keys(k_theta, self.particles))
-        x_0 = start(k_x, model, theta)
+        theta = over_particles(params.sample)(particle_keys(k_theta, particles))
+        x_0 = start(k_x, model, params, theta)
         new, y = shapes(model, u)
-        news, ys = jnp.zeros((self.lag, *new, self.particles)), jnp.full((self.lag, *y), jnp.nan)
-        us = None if u is None else jnp.zeros((self.lag, *u.shape))
-        statistic = over_particles(lambda x: gibbs.init(model, x))(x_0)
+        news, ys = jnp.zeros((lag, *new, particles)), jnp.full((lag, *y), jnp.nan)
+        us = None if u is None else jnp.zeros((lag, *u.shape))
+        statistic = over_particles(gibbs.init)(x_0)
         window = Window(x_0, news, ys, us)
-        return Chains(gibbs, jnp.asarray(0), following.Guide.start(), window, statistic, statistic, theta, x_0)
+        guide = following.Guide.start() if isinstance(gibbs, LogPolynomial) else None
+        return Chains(jnp.asarray(0), guide, window, statistic, statistic, theta, x_0)
 
-    def step(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        state: Chains,
-        y: Float[Array, "*y"],
-        u: Array | None,
-        past: Past | None = None,
-    ) -> tuple[Chains, Info]:
+    def step(self, key: PRNGKeyArray, state: Chains, y: Float[Array, "*y"], u: Array | None) -> tuple[Chains, Info]:
+        model, params, particles = self.model, self.parameters, self.settings.particles
         k_move, k_sweep = jax.random.split(key)
-        new, x, increments = propose(k_move, model, self.proposal, state.theta, state.x, y, u)
+        new, x, increments = propose(k_move, model, params, self.proposal, state.theta, state.x, y, u)
         increments = jnp.where(finite(new) & finite(x), increments, jnp.nan)
-        weighed = weigh(uniform(self.particles), increments)
+        weighed = weigh(uniform(particles), increments)
         # An observation that no chain can explain is set aside: all move as if it were missing.
         new, x = jax.lax.cond(
-            weighed.collapsed, lambda: move_unseen(k_move, model, state.theta, state.x, u), lambda: (new, x)
+            weighed.collapsed, lambda: move_unseen(k_move, model, params, state.theta, state.x, u), lambda: (new, x)
         )
         y = jnp.where(weighed.collapsed, jnp.nan, y)
-        state, residual = self._frozen(model, state)
+        state, residual = self._frozen(state)
         state = _slid(state, new, x, y, u)
         sound = finite(new) & finite(x)
         # A chain that is no longer a number goes on as a copy of its neighbour.
         state = jax.lax.cond(jnp.all(sound), lambda: state, lambda: _mended(state, sound))
 
         def sweep(i: Array, state: Chains) -> Chains:
-            return self._sweep(jax.random.fold_in(k_sweep, i), model, state)
+            return self._sweep(jax.random.fold_in(k_sweep, i), state)
 
-        state = jax.lax.fori_loop(0, self.sweeps, sweep, state)
+        state = jax.lax.fori_loop(0, self.settings.sweeps, sweep, state)
         info = Info(
             weighed.log_evidence,
             jnp.asarray(jnp.nan),
@@ -152,79 +142,80 @@ class PracticalFilter(Filter):
         )
         return state, info
 
-    def _frozen(self, model: StateSpaceModel, state: Chains) -> tuple[Chains, Float[Array, ""]]:
+    def _frozen(self, state: Chains) -> tuple[Chains, Float[Array, ""]]:
         """The oldest step of a full window, put into the statistic of the past."""
 
-        def freeze() -> tuple[Any, following.Guide, Array, Array]:
+        def freeze() -> tuple[Any, following.Guide | None, Array, Array]:
             window = state.window
-            first = over_particles(lambda x, new: advance(model, x, new))(window.before, window.news[0])
+            first = over_particles(lambda x, new: advance(self.model, x, new))(window.before, window.news[0])
             u = None if window.us is None else window.us[0]
             piece = Piece(window.before, window.news[0], first, window.ys[0], u)
-            weights = jnp.exp(uniform(self.particles))
-            frozen, guide, residual = follow(state.gibbs, model, state.guide, state.theta, state.frozen, weights, piece)
+            weights = jnp.exp(uniform(self.settings.particles))
+            frozen, guide, residual = follow(self.gibbs, state.guide, state.theta, state.frozen, weights, piece)
             return frozen, guide, first, residual
 
-        def keep() -> tuple[Any, following.Guide, Array, Array]:
-            none = jnp.nan if not isinstance(state.gibbs, LogPolynomial) else 0.0
+        def keep() -> tuple[Any, following.Guide | None, Array, Array]:
+            none = jnp.nan if not isinstance(self.gibbs, LogPolynomial) else 0.0
             return state.frozen, state.guide, state.window.before, jnp.asarray(none, state.theta.dtype)
 
-        frozen, guide, before, residual = jax.lax.cond(state.t >= self.lag, freeze, keep)
+        frozen, guide, before, residual = jax.lax.cond(state.t >= self.settings.lag, freeze, keep)
         window = eqx.tree_at(lambda window: window.before, state.window, before)
-        return Chains(state.gibbs, state.t, guide, window, frozen, state.whole, state.theta, state.x), residual
+        return Chains(state.t, guide, window, frozen, state.whole, state.theta, state.x), residual
 
-    def _sweep(self, key: PRNGKeyArray, model: StateSpaceModel, state: Chains) -> Chains:
+    def _sweep(self, key: PRNGKeyArray, state: Chains) -> Chains:
         """Every state of the window once, then theta."""
+        model, params, gibbs, lag = self.model, self.parameters, self.gibbs, self.settings.lag
         k_start, k_states, k_theta = jax.random.split(key, 3)
-        there = jnp.arange(self.lag) >= self.lag - state.t
-        is_start = state.t <= self.lag  # nothing is frozen yet, and x_0 is moved too
+        there = jnp.arange(lag) >= lag - state.t
+        is_start = state.t <= lag  # nothing is frozen yet, and x_0 is moved too
         window, theta = state.window, state.theta
 
         moved = moved_by_chance(k_start, window.before, _STRIDE)
-        gain = start_term(model, theta, moved) - start_term(model, theta, window.before)
-        gain += jnp.sum(terms(model, theta, window, moved, window.news, there), axis=0)
-        gain -= jnp.sum(terms(model, theta, window, window.before, window.news, there), axis=0)
+        gain = start_term(model, params, theta, moved) - start_term(model, params, theta, window.before)
+        gain += jnp.sum(terms(model, params, theta, window, moved, window.news, there), axis=0)
+        gain -= jnp.sum(terms(model, params, theta, window, window.before, window.news, there), axis=0)
         before = jnp.where(accepted(k_start, gain) & is_start, moved, window.before)
 
         # Given its neighbours a state does not depend on the rest, so every second one moves at the same time; a state
         # with lags is moved alone.
         alone = has_lags(model, window)
-        groups = self.lag if alone else 2
+        groups = lag if alone else 2
 
         def move(i: Array, news: Array) -> Array:
             k_step, k_accept = jax.random.split(jax.random.fold_in(k_states, i))
-            group = (jnp.arange(self.lag) % groups == i) & there
-            shape = (self.lag, *(1 for _ in news.shape[1:]))
+            group = (jnp.arange(lag) % groups == i) & there
+            shape = (lag, *(1 for _ in news.shape[1:]))
             moved = jnp.where(group.reshape(shape), moved_by_chance(k_step, news, _STRIDE, lead=1), news)
-            gain = terms(model, theta, window, before, moved, there) - terms(model, theta, window, before, news, there)
+            gain = terms(model, params, theta, window, before, moved, there) - terms(
+                model, params, theta, window, before, news, there
+            )
             total = jnp.sum(gain, axis=0) if alone else gain + jnp.concatenate([gain[1:], jnp.zeros_like(gain[:1])])
             total = jnp.broadcast_to(total, gain.shape)
             take = accepted(k_accept, total) & group[:, None]
-            return jnp.where(take.reshape(self.lag, *(1 for _ in news.shape[1:-1]), -1), moved, news)
+            return jnp.where(take.reshape(lag, *(1 for _ in news.shape[1:-1]), -1), moved, news)
 
         news = jax.lax.fori_loop(0, groups, move, window.news)
         window = Window(before, news, window.ys, window.us)
-        gibbs = state.gibbs
-        fresh = over_particles(lambda x: gibbs.init(model, x))(before)
+        fresh = over_particles(gibbs.init)(before)
         frozen = jax.tree.map(lambda new, old: jnp.where(is_start, new, old), fresh, state.frozen)
         whole, x = _absorbed(gibbs, model, frozen, window, there)
-        theta = gibbs.draw_all(k_theta, model, whole, theta) if theta.shape[0] else theta
+        theta = gibbs.draw_all(k_theta, whole, theta) if theta.shape[0] else theta
         theta = jnp.where(finite(theta), theta, state.theta)
-        return Chains(gibbs, state.t, state.guide, window, frozen, whole, theta, x)
+        return Chains(state.t, state.guide, window, frozen, whole, theta, x)
 
-    def posterior(self, model: StateSpaceModel, state: Chains) -> Posterior:
-        weights = jnp.exp(uniform(self.particles))
-        return mixture(state.gibbs, model, state.whole, state.theta, state.x, weights)
+    def posterior(self, state: Chains) -> Posterior:
+        weights = jnp.exp(uniform(self.settings.particles))
+        return GibbsMixture(self.gibbs.parameters, self.gibbs, state.whole, state.theta, state.x, weights)
 
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal
-        gibbs = self.gibbs(model, u)
+    def describe(self) -> dict[str, str]:
+        settings = self.settings
         return {
             "method": "PracticalFilter",
-            "particles": f"{self.particles} chains",
-            "window": f"the last {self.lag} states, {self.sweeps} sweeps an observation",
-            "proposal": proposal.describe(),
-            "statistics": "polynomial" if isinstance(gibbs, LogPolynomial) else "conjugate",
-            **describe_gibbs(gibbs, model, u, 1),
+            "particles": f"{settings.particles} chains",
+            "window": f"the last {settings.lag} states, {settings.sweeps} sweeps per observation",
+            "proposal": self.proposal.describe(),
+            "statistics": "polynomial" if isinstance(self.gibbs, LogPolynomial) else "conjugate",
+            **describe_gibbs(self.gibbs, 1),
         }
 
 
@@ -237,7 +228,7 @@ def _slid(state: Chains, new: Array, x: Array, y: Array, u: Array | None) -> Cha
 
     us = None if window.us is None or u is None else on(window.us, u)
     window = Window(window.before, on(window.news, new), on(window.ys, y), us)
-    return Chains(state.gibbs, state.t + 1, state.guide, window, state.frozen, state.whole, state.theta, x)
+    return Chains(state.t + 1, state.guide, window, state.frozen, state.whole, state.theta, x)
 
 
 def _mended(state: Chains, sound: Bool[Array, " particles"]) -> Chains:
@@ -249,7 +240,7 @@ def _mended(state: Chains, sound: Bool[Array, " particles"]) -> Chains:
     frozen, whole, theta, x = jax.tree.map(
         lambda leaf: leaf[..., chosen], (state.frozen, state.whole, state.theta, state.x)
     )
-    return Chains(state.gibbs, state.t, state.guide, window, frozen, whole, theta, x)
+    return Chains(state.t, state.guide, window, frozen, whole, theta, x)
 
 
 def _absorbed(
@@ -260,20 +251,20 @@ def _absorbed(
 
     def one(statistic: Any, at: tuple[Any, ...]) -> tuple[Any, None]:
         x_prev, new, x, y, u, is_there = at
-        after = gibbs.update_all(model, statistic, Piece(x_prev, new, x, y, u))
+        after = gibbs.update_all(statistic, Piece(x_prev, new, x, y, u))
         return jax.tree.map(lambda new, old: jnp.where(is_there, new, old), after, statistic), None
 
     whole = jax.lax.scan(one, frozen, (x_prev, window.news, x, window.ys, window.us, there))[0]
     return whole, x[-1]
 
 
-def _is_discrete(model: StateSpaceModel, u: Array | None) -> bool:
+def _is_discrete(model: StateSpaceModel, params: Parameters, u: Array | None) -> bool:
     found: list[bool] = []
 
     def trace(theta: Array) -> None:
-        p = parameters(model).named(theta)
+        p = params.named(theta)
         x = jnp.zeros(initial_law(model, p).event_shape)
         found.append(bool(support(transition_law(model, p, x, u)).is_discrete))
 
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((parameters(model).size,), jnp.zeros(()).dtype))
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
     return found[0]

@@ -2,7 +2,7 @@
 
         theta' = theta + c L N(0, I),    accepted with probability min(1, p(theta', path, y) / p(theta, path, y))
 
-in unconstrained chart, L L' being the covariance of the cloud. A move leaves p(theta | path, y_1:t) as it is, for any
+in unconstrained coordinates, L L' being the covariance of the cloud. A move leaves p(theta | path, y_1:t) as it is, for any
 model. Its price is the path: memory that grows with time, and a likelihood of t terms. Moving at a rate proportional to 1/t,
 as Gilks and Berzuini propose, keeps the work of a step constant on average.
 """
@@ -10,17 +10,16 @@ as Gilks and Berzuini propose, keeps the work of a step constant on average.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.errors import SettingError, UnsupportedModelError
-from epf.filters._particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
-from epf.model._check import is_number, is_whole, plain
+from epf.errors import UnsupportedModelError
+from epf.filters._particle import BoundParticleFilter, Chosen, ParticleFilter, Piece, over_particles
 from epf.model._laws import log_prob, log_prob_observed
-from epf.model._model import StateSpaceModel, initial_law, observation_law, parameters, shapes, transition_law
+from epf.model._model import StateSpaceModel, initial_law, observation_law, shapes, transition_law
+from epf.model._parameters import Parameters
+from epf.model._settings import count, number
 from epf.numerics._keys import root_key
 from epf.numerics._linear_algebra import semidefinite_root
-from epf.posterior._posterior import ParticlePosterior
 
 _BLOCK = 32  # steps of a path that are weighed at once: what is computed in vain at the end of a path is less than this
 
@@ -48,39 +47,34 @@ class ResampleMove(ParticleFilter):
     at every resampling. There is room for paths of `capacity` steps.
     """
 
-    capacity: int = eqx.field(default=1000, converter=plain)
-    moves: int = eqx.field(default=3, converter=plain)
-    rate: float | None = eqx.field(default=100.0, converter=plain)
-
-    def __check_init__(self) -> None:
-        if not is_whole(self.capacity) or self.capacity < 1:
-            raise SettingError(
-                f"ResampleMove(capacity={self.capacity!r}): the number of steps that a path has room for must be a whole "
-                "number, 1 or more."
-            )
-        if not is_whole(self.moves) or self.moves < 1:
-            raise SettingError(f"ResampleMove(moves={self.moves!r}): it must be a whole number, 1 or more.")
-        if self.rate is not None and not (is_number(self.rate) and 0.0 < self.rate < np.inf):
-            raise SettingError(
-                f"ResampleMove(rate={self.rate!r}): theta moves with probability rate / t, so give a number above 0, or "
-                "None to move at every resampling."
-            )
+    capacity: int = count(1000)
+    moves: int = count(3)
+    rate: float | None = number(100.0, above=0.0, optional=True)
 
     @property
-    def horizon(self) -> int:
+    def max_observations(self) -> int:
         return self.capacity
 
-    def begin(
-        self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
-    ) -> tuple[Path, Seen]:
-        params = parameters(model)
-        if params.discrete:
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundResampleMove":
+        bound = self.parts(model, u)
+        discrete = bound[1].discrete
+        if discrete:
             raise UnsupportedModelError(
-                f"ResampleMove moves parameters on the real line and cannot move {params.discrete[0]!r}, which is discrete: "
-                "use epf.SIR, or epf.fix to make it known."
+                f"ResampleMove moves parameters on the real line and cannot move {discrete[0]!r}, which is discrete: use "
+                "epf.SIR, or epf.fix to make it known."
             )
-        new, y = shapes(model, u)
-        rows = _rounded(self.capacity)
+        return BoundResampleMove(*bound, u)
+
+
+class BoundResampleMove(BoundParticleFilter):
+    """Resample-move for one model; `u` is a row of inputs."""
+
+    u: Array | None
+
+    def begin(self, x_0: Float[Array, "*state particles"]) -> tuple[Path, Seen]:
+        u = self.u
+        new, y = shapes(self.model, u)
+        rows = _rounded(self.settings.capacity)
         path = Path(jnp.zeros((rows + 1, *x_0.shape)).at[0].set(x_0), jnp.zeros((rows, *new, x_0.shape[-1])))
         us = None if u is None else jnp.zeros((rows, *u.shape))
         return path, Seen(jnp.zeros((rows, *y)), us, jnp.asarray(0))
@@ -88,35 +82,32 @@ class ResampleMove(ParticleFilter):
     def learn(
         self,
         key: PRNGKeyArray,
-        model: StateSpaceModel,
         common: Seen,
         theta: Float[Array, "p particles"],
         statistic: Path,
         log_weights: Float[Array, " particles"],
         resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
-        if parameters(model).size == 0:
+        rate = self.settings.rate
+        if self.parameters.size == 0:
             return theta
         k_coin, k_move = jax.random.split(key)
         due = resampled & (common.t > 0)
-        if self.rate is not None:
-            due &= jax.random.uniform(k_coin) * common.t < self.rate
-        return jax.lax.cond(
-            due, lambda: self._moved(k_move, model, common, theta, statistic, log_weights), lambda: theta
-        )
+        if rate is not None:
+            due &= jax.random.uniform(k_coin) * common.t < rate
+        return jax.lax.cond(due, lambda: self._moved(k_move, common, theta, statistic, log_weights), lambda: theta)
 
     def _moved(
         self,
         key: PRNGKeyArray,
-        model: StateSpaceModel,
         common: Seen,
         theta: Float[Array, "p particles"],
         path: Path,
         log_weights: Float[Array, " particles"],
     ) -> Float[Array, "p particles"]:
-        params = parameters(model)
+        params = self.parameters
         free = over_particles(params.unconstrain)(theta)
-        movable = jnp.all(jnp.isfinite(free), axis=0)  # not so a draw that lies on the edge of its support
+        movable = jnp.all(jnp.isfinite(free), axis=0)  # false for a draw on the edge of its support
         free = jnp.where(movable, free, 0.0)
         weights = jnp.where(movable, jnp.exp(log_weights), 0.0)
         weights = weights / jnp.sum(weights)
@@ -125,7 +116,9 @@ class ResampleMove(ParticleFilter):
 
         def log_density(free: Float[Array, "q particles"]) -> Float[Array, " particles"]:
             constrained = over_particles(params.constrain)(free)
-            return over_particles(params.log_prior_free)(free) + log_likelihood(model, constrained, path, common)
+            return over_particles(params.log_prior_free)(free) + log_likelihood(
+                self.model, params, constrained, path, common
+            )
 
         def move(i: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
             free, value = at
@@ -135,13 +128,12 @@ class ResampleMove(ParticleFilter):
             accepted = jnp.log(jax.random.uniform(k_accept, value.shape)) < there - value
             return jnp.where(accepted, proposed, free), jnp.where(accepted, there, value)
 
-        moved = jax.lax.fori_loop(0, self.moves, move, (free, log_density(free)))[0]
+        moved = jax.lax.fori_loop(0, self.settings.moves, move, (free, log_density(free)))[0]
         return jnp.where(movable, over_particles(params.constrain)(moved), theta)
 
     def absorb(
         self,
         key: PRNGKeyArray,
-        model: StateSpaceModel,
         common: Seen,
         chosen: Chosen,
         weights: Float[Array, " particles"],
@@ -152,27 +144,25 @@ class ResampleMove(ParticleFilter):
         us = None if common.us is None else common.us.at[t].set(piece.u)
         return path, Seen(common.ys.at[t].set(piece.y), us, t + 1), jnp.asarray(jnp.nan)
 
-    def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
-        return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)
-
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        path = jax.eval_shape(lambda key: self.init(key, model, u), root_key(0)).statistic
+    def describe(self) -> dict[str, str]:
+        settings, path = self.settings, jax.eval_shape(self.init, root_key(0)).statistic
         size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(path))
-        when = (
-            "each" if self.rate is None else f"each before t = {self.rate:g}, then with probability {self.rate:g} / t"
+        later = (
+            f"each before t = {settings.rate:g}, then with probability {settings.rate:g} / t"
+            if settings.rate
+            else "each"
         )
         return {
-            **super().describe(model, u),
-            "moves": f"{self.moves} Metropolis steps after resampling, {when}",
-            "paths": f"room for {self.capacity} steps, {size / 2**20:.3g} MiB",
+            **super().describe(),
+            "moves": f"{settings.moves} Metropolis steps after resampling, {later}",
+            "paths": f"room for {settings.capacity} steps, {size / 2**20:.3g} MiB",
         }
 
 
 def log_likelihood(
-    model: StateSpaceModel, theta: Float[Array, "p particles"], path: Path, seen: Seen
+    model: StateSpaceModel, params: Parameters, theta: Float[Array, "p particles"], path: Path, seen: Seen
 ) -> Float[Array, " particles"]:
     """log p(path, y_1:t | theta) of every particle: its path so far, a block of steps at a time."""
-    params = parameters(model)
 
     def one(theta: Array, x_prev: Array, new: Array, x: Array, y: Array, u: Array | None) -> Array:
         p = params.named(theta)

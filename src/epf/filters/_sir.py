@@ -5,51 +5,19 @@ then removes all but a few of the values drawn at the start: with unknown parame
 here to show that. With none (`epf.fix`), it is the ordinary particle filter.
 """
 
-from typing import Any
-
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array
 
 from epf.filters._base import Caveat
-from epf.filters._particle import Chosen, Cloud, ParticleFilter, Piece
-from epf.model._model import StateSpaceModel, parameters
-from epf.posterior._posterior import ParticlePosterior
+from epf.filters._particle import BoundParticleFilter, Cloud, ParticleFilter
+from epf.model._model import StateSpaceModel
 
 
 class SIR(ParticleFilter):
-    """The particle filter; parameters drawn from the prior once, never moved."""
+    """The particle filter; parameters are drawn from the prior once and never moved."""
 
-    def begin(
-        self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
-    ) -> tuple[None, None]:
-        return None, None
-
-    def learn(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        common: Any,
-        theta: Float[Array, "p particles"],
-        statistic: Any,
-        log_weights: Float[Array, " particles"],
-        resampled: Bool[Array, ""],
-    ) -> Float[Array, "p particles"]:
-        return theta
-
-    def absorb(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        common: Any,
-        chosen: Chosen,
-        weights: Float[Array, " particles"],
-        piece: Piece,
-    ) -> tuple[None, None, Float[Array, ""]]:
-        return None, None, jnp.asarray(jnp.nan)
-
-    def posterior(self, model: StateSpaceModel, state: Cloud) -> ParticlePosterior:
-        return ParticlePosterior(parameters(model), state.theta, state.x, state.weights)
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> BoundParticleFilter:
+        return BoundParticleFilter(*self.parts(model, u))
 
     def caveats(self, state: Cloud) -> tuple[Caveat, ...]:
         size, total = state.theta.shape

@@ -2,22 +2,19 @@
 
 from jaxtyping import Array
 
-from epf.filters._learner import Learner
+from epf.filters._learner import BoundLearner
+from epf.filters._particle import ParticleFilter
 from epf.model._model import StateSpaceModel
 from epf.statistics._conjugate import Conjugate
 
 
-class Storvik(Learner):
+class Storvik(ParticleFilter):
     """For parameters that enter Gaussian laws linearly, and for the variances of those laws.
 
-    Coefficients need a normal prior; F(x) may be any function of the state. A noise variance needs an inverse-gamma
-    prior and a covariance matrix an inverse-Wishart one. Parameters may sit in the transition, the observation and the
-    initial law. Which is which is read off the model.
+    Coefficients need a normal prior; they may multiply any function of the state. A noise variance needs an
+    inverse-gamma prior and a covariance matrix an inverse-Wishart one. Parameters may sit in the transition, the
+    observation and the initial law. Which is which is read off the model.
     """
 
-    @property
-    def every(self) -> int:
-        return 1
-
-    def gibbs(self, model: StateSpaceModel, u: Array | None) -> Conjugate:
-        return Conjugate.of(model)
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> BoundLearner:
+        return BoundLearner(*self.parts(model, u), Conjugate.of(model), u, 1)

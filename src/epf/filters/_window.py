@@ -7,7 +7,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.filters._particle import over_particles
 from epf.model._laws import log_prob, log_prob_observed
-from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, transition_law
+from epf.model._parameters import Parameters
 from epf.model._tracing import depends_on
 
 
@@ -39,6 +40,7 @@ def states(
 
 def terms(
     model: StateSpaceModel,
+    params: Parameters,
     theta: Float[Array, "p particles"],
     window: Window,
     before: Float[Array, "*state particles"],
@@ -46,7 +48,6 @@ def terms(
     there: Bool[Array, " lag"],
 ) -> Float[Array, "lag particles"]:
     """log p(new, y | state before, theta) of each step of the window; 0 for those that are not there yet."""
-    params = parameters(model)
 
     def one(theta: Array, x_prev: Array, new: Array, x: Array, y: Array, u: Array | None) -> Array:
         p = params.named(theta)
@@ -59,8 +60,7 @@ def terms(
     return jnp.where(there[:, None], values, 0.0)
 
 
-def start_term(model: StateSpaceModel, theta: Array, x_0: Array) -> Float[Array, " particles"]:
-    params = parameters(model)
+def start_term(model: StateSpaceModel, params: Parameters, theta: Array, x_0: Array) -> Float[Array, " particles"]:
     return over_particles(lambda theta, x: log_prob(initial_law(model, params.named(theta)), x))(theta, x_0)
 
 

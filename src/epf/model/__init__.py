@@ -1,1 +1,1 @@
-"""State-space models: how they are written, checked, traced and simulated; `zoo` has models ready to use."""
+"""State-space models: how they are written, checked, traced and simulated; `zoo` has ready-made models."""

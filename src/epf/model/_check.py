@@ -1,7 +1,7 @@
-"""Checks at the door: the model is tried once on shapes and on prior draws, the data are looked over once.
+"""Checks before a run: the model is evaluated on shapes and on prior draws, and the data are validated.
 
-Everything that can be known before the first step is said here, in one sentence each. What only shows in the middle of
-a run (a NaN, weights that are all zero) is flagged by the filter and raised by `fit` and `Stream`.
+All errors that can be known before the first step are raised here. Problems during a run (a NaN, weights that are all
+zero) are flagged by the filter and raised by `fit` and `Stream`.
 """
 
 from numbers import Real
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 from numpyro.distributions import Distribution, constraints
 
-from epf.errors import DataError, ModelError, SettingError, kind, reason
+from epf.errors import DataError, ModelError, kind, reason
 from epf.model._laws import draw, support, weighs_single_components
 from epf.model._model import (
     StateSpaceModel,
@@ -28,16 +28,16 @@ from epf.model._model import (
 )
 from epf.model._parameters import Parameters
 from epf.model._settings import is_number as is_number
-from epf.model._settings import is_whole
 from epf.model._settings import plain as plain
 from epf.numerics._keys import particle_keys, root_key
 
-# A NaN shows in the run, where a rare one is survived; the square of a negative scale does not, so it is looked for longer.
+# The run itself reports NaN and survives rare ones, so few draws suffice to look for them. It would not notice a negative
+# scale that is squared later, so that is looked for in all draws.
 _PRIOR_DRAWS, _DRAWS_FOR_NAN = 4096, 128
 
 
 class Shapes(eqx.Module):
-    """What a model's values look like: the state, its new part, and one observation."""
+    """The shapes of a model's state, of the new part of it, and of one observation."""
 
     state: tuple[int, ...]
     new: tuple[int, ...]
@@ -47,7 +47,7 @@ class Shapes(eqx.Module):
 
 
 def check_model(model: StateSpaceModel, u: Array | None) -> Shapes:
-    """Try the model on one draw's shapes and on prior draws' values; an EPFError says what to mend."""
+    """Evaluate the model on shapes and on prior draws; an EPFError says what to correct."""
     _check_priors(parameters(model))
     shapes = shapes_of(model, u)
     _check_values(model, u)
@@ -55,7 +55,7 @@ def check_model(model: StateSpaceModel, u: Array | None) -> Shapes:
 
 
 def shapes_of(model: StateSpaceModel, u: Array | None) -> Shapes:
-    """The shapes of a model's values, from a trace alone."""
+    """The shapes of a model's values, found by tracing."""
     params = parameters(model)
     found: dict[str, Any] = {}
 
@@ -85,16 +85,16 @@ def shapes_of(model: StateSpaceModel, u: Array | None) -> Shapes:
 
 
 def check_observations(y: Any, shapes: Shapes, first: int = 0) -> np.ndarray:
-    """The series as an array (T, *observation) of floats, NaN where missing; DataError says which row is wrong.
+    """The series as an array (T, *observation) of floats, NaN where missing; a DataError says which row is wrong.
 
-    `first` is the time index of the first row.
+    `first` is the number of observations before the first row.
     """
     series = _numbers(y, "y", first)
     if series.ndim == 0 or series.shape[0] == 0:
         raise DataError("y is empty: give at least one observation.")
     row = series.shape[1:]
     if row != shapes.observation and int(np.prod(row)) == int(np.prod(shapes.observation)) == 1:
-        series = series.reshape(series.shape[0], *shapes.observation)  # (T, 1) and (T,) say the same of one sensor
+        series = series.reshape(series.shape[0], *shapes.observation)  # (T, 1) and (T,) both mean one sensor
     if series.shape[1:] != shapes.observation:
         wanted = "one number, y (T,)"
         if shapes.observation:
@@ -138,13 +138,6 @@ def check_inputs(model: StateSpaceModel, inputs: Any, steps: int, first: int = 0
     return None if inputs is None else jnp.asarray(array)
 
 
-def check_seed(seed: object) -> int:
-    """The seed as a plain number, if it is one that makes a key."""
-    if not is_whole(seed) or not -(2**63) <= seed < 2**63:
-        raise SettingError(f"seed = {seed!r}: it must be a whole number of at most 63 bits.")
-    return int(seed)
-
-
 def _numbers(values: Any, name: str, first: int) -> np.ndarray:
     try:
         array = np.asarray(np.ma.filled(values.astype(float), np.nan) if np.ma.isMaskedArray(values) else values)
@@ -166,7 +159,7 @@ def _numbers(values: Any, name: str, first: int) -> np.ndarray:
 
 
 def _from_cells(cells: np.ndarray, name: str, first: int) -> np.ndarray:
-    """Numbers from cells of any kind: None and pandas' NA mean missing, as they do in most data frames."""
+    """Numbers from cells of any type; None and the NA of pandas mean missing."""
     numbers = np.full(cells.shape, np.nan)
     for index, cell in np.ndenumerate(cells):
         if isinstance(cell, Real | np.bool_):
@@ -187,9 +180,9 @@ def _place_of(index: Any, first: int) -> str:
 
 
 def _value_of(law: Distribution, where: str) -> Array:
-    """A stand-in value of a law, for tracing shapes."""
+    """A draw of a law, for tracing shapes."""
     if law.support is None:
-        raise ModelError(f"{where}() returned {type(law).__name__}, which has no support: give it one.")
+        raise ModelError(f"{where}() returned {type(law).__name__}, which has no support: define its support.")
     try:
         return draw(law, root_key(0))
     except Exception as error:
@@ -199,7 +192,7 @@ def _value_of(law: Distribution, where: str) -> Array:
 
 
 def _check_priors(params: Parameters) -> None:
-    """See that each prior's own arguments are allowed, and that it can be drawn from."""
+    """Check that the arguments of each prior are valid, and that it can be sampled."""
     for name, prior in params.priors.items():
         for argument, constraint, value in _arguments(prior):
             if not np.all(constraint(value)):
@@ -215,7 +208,7 @@ def _check_priors(params: Parameters) -> None:
 
 
 def _check_values(model: StateSpaceModel, u: Array | None) -> None:
-    """Draw from the prior and see that each law's own arguments are allowed: no negative scale, no NaN."""
+    """Draw from the prior and check that the arguments of each law are valid: no negative scale, no NaN."""
     params = parameters(model)
     theta, states, inside, allowed = _try_prior_draws(model, u)
     for name, fine in inside.items():
@@ -225,7 +218,9 @@ def _check_values(model: StateSpaceModel, u: Array | None) -> None:
                 "correct its arguments in prior()."
             )
     for where in ("initial", "transition", "observation"):
-        for (what, words), fine in reversed(list(allowed[where].items())):  # arguments before the state that they spoil
+        for (what, words), fine in reversed(
+            list(allowed[where].items())
+        ):  # invalid arguments are reported before the invalid states that they cause
             seen = fine if words == "positive" else fine[:_DRAWS_FOR_NAN]
             if not np.all(seen):
                 bad = int(np.argmin(seen))
@@ -240,7 +235,7 @@ def _check_values(model: StateSpaceModel, u: Array | None) -> None:
 
 @eqx.filter_jit
 def _try_prior_draws(model: StateSpaceModel, u: Array | None) -> tuple[Array, Any, Any, Any]:
-    """Draws of theta, the states each law was given, and whether each prior's draws and each law's arguments are allowed."""
+    """Draws of theta, the states given to each law, and whether prior draws and the arguments of laws are valid."""
     params = parameters(model)
 
     def trial(key: Array) -> tuple[Array, Any, Any, Any]:
@@ -264,7 +259,7 @@ def _try_prior_draws(model: StateSpaceModel, u: Array | None) -> tuple[Array, An
 
 
 def _allowed(law: Distribution, state: Array) -> dict[tuple[str, str], Array]:
-    """Whether each argument of a law is as it must be, and the state that was drawn from it."""
+    """Whether each argument of a law satisfies its constraint, and whether the state drawn from it is finite."""
     checked: dict[tuple[str, str], Array] = {}
     for name, constraint, value in [*_arguments(law), ("", constraints.real, state)]:
         label = (f"its law a {name}" if name else "a state", _words(constraint))
@@ -273,7 +268,7 @@ def _allowed(law: Distribution, state: Array) -> dict[tuple[str, str], Array]:
 
 
 def _arguments(law: Any) -> list[tuple[str, Any, Any]]:
-    """The arguments of a law (and of the laws it wraps) that have a constraint of their own."""
+    """The arguments of a law, and of the laws it wraps, that have a constraint: (name, constraint, value)."""
     inner = [getattr(law, name) for name in _INNER if hasattr(law, name)]
     if inner:
         transforms = [("transform", constraints.real, leaf) for leaf in jax.tree.leaves(getattr(law, "transforms", ()))]
@@ -282,7 +277,10 @@ def _arguments(law: Any) -> list[tuple[str, Any, Any]]:
     for name, constraint in law.arg_constraints.items():
         value = law.__dict__.get(name)
         dependent = type(constraint).__name__ in ("_Dependent", "_DependentProperty", "dependent_property")
-        derived = name in ("covariance_matrix", "precision_matrix")  # their Cholesky factor tells, without rounding
+        derived = name in (
+            "covariance_matrix",
+            "precision_matrix",
+        )  # checked by their Cholesky factor, without rounding
         if value is not None and not dependent and not derived:
             found.append((name, constraint, value))
     return found

@@ -1,8 +1,7 @@
-"""A model that remembers its last states, so that every filter is a fixed-lag smoother of it.
+"""A model whose state includes its last states, so that any filter becomes a fixed-lag smoother.
 
-The state of `Lagged(model, k)` is (x_t, x_t-1, .., x_t-k) in one vector, newest first. Nothing else of the model changes:
-the new part of a state is the model's own, and `advance` shifts the rest. What a filter then says of the last entries is
-what y_1:t says of x_t-k.
+The state of `Lagged(model, k)` is (x_t, x_t-1, ..., x_t-k) in one vector, newest first. The new part of the state is that
+of the model, and `advance` shifts the rest. The filtering distribution of the last entries is p(x_t-k | y_1:t).
 """
 
 import equinox as eqx
@@ -19,9 +18,9 @@ from epf.model._settings import Settings, count
 
 
 class Lagged(Wrapper, Settings):
-    """`model` with its last `lag` states kept in the state: (lag + 1) x (numbers of a state), flat, newest first.
+    """`model` with its last `lag` states in the state: a flat vector of (lag + 1) states, newest first.
 
-    States before x_0 do not exist; in their place are draws of x_0's law, of which nothing is ever made.
+    In place of the states before x_0, which do not exist, are draws from the law of x_0; they are never used.
     """
 
     model: StateSpaceModel
@@ -29,7 +28,7 @@ class Lagged(Wrapper, Settings):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one state."""
+        """The shape of one state of `model`."""
         found: list[tuple[int, ...]] = []
         params = parameters(self.model)
 
@@ -41,7 +40,7 @@ class Lagged(Wrapper, Settings):
         return found[0]
 
     def newest(self, x: Array) -> Array:
-        """The state itself, of a vector of states; any axis after the first stays."""
+        """The newest state in a vector of states; axes after the first are kept."""
         return x[: int(np.prod(self.shape))].reshape(*self.shape, *x.shape[1:])
 
     def prior(self) -> dict[str, Distribution]:
@@ -62,12 +61,12 @@ class Lagged(Wrapper, Settings):
 
 
 def newest(model: StateSpaceModel, x: Float[Array, "*states particles"]) -> Float[Array, "*state particles"]:
-    """The states of particles, without what a `Lagged` model remembers of earlier ones."""
+    """The current states of particles, without the earlier ones that a `Lagged` model keeps."""
     return model.newest(x) if isinstance(model, Lagged) else x
 
 
 def _repeated(law: Distribution, times: int) -> Distribution:
-    """Independent copies as one vector; Gaussian where the law is, which the exact methods look for."""
+    """Independent copies as one vector; Gaussian if the law is, because exact methods depend on it."""
     if law.event_shape == ():
         return law.expand((times,)).to_event(1)
     if isinstance(law, dist.Delta):

@@ -1,7 +1,7 @@
-"""What the library asks of a distribution beyond sampling and density: its Gaussian moments, and missing values.
+"""Functions of distributions beyond sampling and density: Gaussian moments, and densities with missing values.
 
-Distributions are `numpyro.distributions`; nothing is rewritten here. A *law* is a distribution with an empty batch
-shape: one particle's initial, transition or observation distribution.
+Distributions are those of `numpyro.distributions`. A *law* is a distribution with an empty batch shape: the initial,
+transition or observation distribution of one particle.
 """
 
 from typing import Any, TypeGuard
@@ -17,7 +17,7 @@ from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 
 
 def check_law(law: object, where: str) -> Distribution:
-    """`law` itself, if it is a distribution of one value; `where` names the method that returned it."""
+    """`law`, if it is a distribution with an empty batch shape; `where` names the method that returned it."""
     if not isinstance(law, Distribution):
         raise ModelError(
             f"{where} returned {kind(law)}, not a distribution: return one of numpyro.distributions, "
@@ -35,13 +35,13 @@ def draw(law: Distribution, key: PRNGKeyArray) -> Float[Array, "*event"]:
     """One draw, as floats."""
     try:
         value = law.sample(key)
-    except NotImplementedError:  # JAX draws Poisson variables with no other kind of key than its own
+    except NotImplementedError:  # JAX draws Poisson variables with Threefry keys only
         value = law.sample(threefry_key(key))
     return jnp.asarray(value, float)
 
 
 def log_prob(law: Distribution, value: Array) -> Float[Array, "*batch"]:
-    """log p(value): -inf outside the support, also where numpyro's own validation is turned off."""
+    """log p(value), -inf outside the support, whether or not numpyro validates it."""
     allowed = support(law)
     inside = allowed(value)
     if allowed.is_discrete:
@@ -63,7 +63,7 @@ def is_gaussian(law: Distribution) -> bool:
 
 
 def gaussian_moments(law: Distribution) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
-    """Mean and covariance of a Gaussian law, a scalar one as a vector of length one."""
+    """Mean and covariance of a Gaussian law; a scalar law counts as a vector of length one."""
     mean = jnp.ravel(jnp.asarray(law.mean, float))
     covariance = getattr(law, "covariance_matrix", None)
     if covariance is None:
@@ -72,7 +72,7 @@ def gaussian_moments(law: Distribution) -> tuple[Float[Array, " k"], Float[Array
 
 
 def centre(law: Distribution) -> Float[Array, "*event"] | None:
-    """The location of a law that has one."""
+    """The location parameter of a law, or None if it has none."""
     base: Any = law
     while hasattr(base, "base_dist"):
         base = base.base_dist
@@ -81,24 +81,24 @@ def centre(law: Distribution) -> Float[Array, "*event"] | None:
 
 
 def is_independent(law: Distribution) -> TypeGuard[dist.Independent]:
-    """Whether the components of the law are independent scalars: `dist.Normal(...).to_event(1)` and its like."""
+    """Whether the components of the law are independent scalars, as in `dist.Normal(...).to_event(1)`."""
     return isinstance(law, dist.Independent) and law.base_dist.event_shape == ()
 
 
 def weighs_single_components(law: Distribution) -> bool:
-    """Whether a row with some components missing can be weighed: independent components, or multivariate normal."""
+    """Whether a row with missing components has a tractable density: independent components, or multivariate normal."""
     return law.event_shape == () or is_independent(law) or is_gaussian(law)
 
 
 def observed(y: Float[Array, "*y"]) -> Bool[Array, "*y"]:
-    """Which components of an observation are there: NaN means missing."""
+    """Which components of an observation are not missing (NaN)."""
     return ~jnp.isnan(y)
 
 
 def log_prob_observed(law: Distribution, y: Float[Array, "*y"]) -> Float[Array, ""]:
-    """log p(the components of y that are there); 0 if none is."""
+    """log p(observed components of y); 0 if all are missing."""
     there = observed(y)
-    # The value put in place of a missing one is inside the support, so that neither the density nor a gradient is NaN.
+    # Missing values are replaced by values inside the support, so that neither density nor gradient is NaN.
     filled = jnp.where(there, y, support(law).feasible_like(y))
     if law.event_shape == ():
         return jnp.where(there, log_prob(law, filled), 0.0)
@@ -113,14 +113,14 @@ def log_prob_observed(law: Distribution, y: Float[Array, "*y"]) -> Float[Array, 
 def without_missing(
     residual: Float[Array, " m"], covariance: Float[Array, "m m"]
 ) -> tuple[Float[Array, " m"], Float[Array, "m m"]]:
-    """The same marginal likelihood with the missing (NaN) components turned into independent N(0, 1) values of 0."""
+    """Replace missing (NaN) components by independent N(0, 1) components with value 0."""
     there = observed(residual)
     both = there[:, None] & there[None, :]
     return jnp.where(there, residual, 0.0), jnp.where(both, covariance, jnp.eye(residual.shape[0]))
 
 
 def marginal_gaussian_log_density(residual: Float[Array, " m"], covariance: Float[Array, "m m"]) -> Float[Array, ""]:
-    """log N(residual; 0, covariance) of the components that are not NaN."""
+    """log N(residual; 0, covariance) of the components that are not missing (NaN)."""
     filled, kept = without_missing(residual, covariance)
     missing = jnp.sum(~observed(residual))
     return gaussian_log_density(filled, cholesky(kept)) + 0.5 * missing * jnp.log(2.0 * jnp.pi)

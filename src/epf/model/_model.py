@@ -1,4 +1,4 @@
-"""The model: what process made the data. A user writes one class, in the words of the paper's equations 1 to 3."""
+"""State-space models as users write them: one class with the laws of equations 1 to 3 of the paper."""
 
 import functools
 import inspect
@@ -19,14 +19,14 @@ from epf.model._parameters import Parameters, Values, as_parameter, by_name, par
 
 
 class StateSpaceModel(eqx.Module):
-    """A Markov process seen through noisy observations, with unknown fixed parameters.
+    """A Markov process with noisy observations and unknown fixed parameters.
 
         theta ~ prior,   x_0 ~ initial(theta),   x_t ~ transition(theta, x_t-1),   y_t ~ observation(theta, x_t)
 
-    Subclass it, declare known constants as fields, and write the four laws below with `numpyro.distributions`. `p` gives
-    the parameters by name (`p.theta`), `x` is the state, a number or a vector, and `u` this step's row of inputs, or
-    None. `transition` and `observation` may have a further argument `t`: the time index, 1 for the first observation.
-    The model is written for one particle; the library runs it for many.
+    Subclass it, declare known constants as fields, and write the four methods below with `numpyro.distributions`. `p`
+    holds the parameters by name (`p.theta`), `x` is the state, a number or a vector, and `u` is the row of inputs of this
+    step, or None. `transition` and `observation` may have a further argument `t`: the time index, an integer, 1 for the
+    first observation. The model is written for one particle; the library vectorises it.
     """
 
     @abstractmethod
@@ -39,14 +39,14 @@ class StateSpaceModel(eqx.Module):
 
     @abstractmethod
     def transition(self, p: Any, x: Any, u: Any) -> Distribution:
-        """The law of the new part of the state, given the state before."""
+        """The law of the new part of the state, given the previous state."""
 
     @abstractmethod
     def observation(self, p: Any, x: Any, u: Any) -> Distribution:
         """The law of the observation, given the state."""
 
     def advance(self, x: Any, new: Any) -> Any:
-        """The next state, from the state before and its new part. A model with lags keeps them here."""
+        """The next state, from the previous state and the new part. A model with lags shifts them here."""
         return new
 
 
@@ -88,7 +88,7 @@ def advance(model: StateSpaceModel, x: Array, new: Array) -> Array:
 
 
 def shapes(model: StateSpaceModel, u: Array | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shapes of a state's new part and of an observation; `u` is a row of inputs, for a model that has some."""
+    """The shapes of the new part of the state and of an observation; `u` is a row of inputs, if the model has any."""
     params, found = parameters(model), []
 
     def trace(theta: Array) -> None:
@@ -122,7 +122,7 @@ def fix(model: StateSpaceModel, values: Mapping[str, Any]) -> StateSpaceModel:
 
 
 class _Fixed(Wrapper):
-    """A model some of whose parameters have known values."""
+    """A model with known values for some of its parameters."""
 
     model: StateSpaceModel
     known: dict[str, Array]
@@ -146,7 +146,7 @@ class _Fixed(Wrapper):
         return self.model.advance(x, new)
 
 
-# The time index of a step travels in the last two columns of its inputs, as two numbers below 2^16: so it passes through
+# The time index of a step is stored in the last two columns of its inputs, as two numbers below 2^16. So it passes through
 # blocks, streams, replay and files like any other input, and float32 holds it exactly.
 TIME_COLUMNS = 2
 _BASE = 1 << 16
@@ -165,9 +165,9 @@ def _class_names_time(cls: type, method: str) -> bool:
 
 
 def names_argument_t(function: Callable[..., Any]) -> bool:
-    """Whether a function has an argument `t`."""
+    """Whether a function has an argument `t` after its usual four: (self, p, x, u), or (p, x_prev, y, u) of a proposal."""
     try:
-        return "t" in inspect.signature(function).parameters
+        return "t" in list(inspect.signature(function).parameters)[4:]
     except (TypeError, ValueError):  # built-in functions have no signature
         return False
 
@@ -184,7 +184,7 @@ def time_columns(first: int, steps: int) -> np.ndarray:
 
 
 def first_row(model: StateSpaceModel) -> Array | None:
-    """A row of inputs to trace a model with that has none of its own: the time index 1 where a law names it, or None."""
+    """The row of inputs at t = 1 of a model without inputs: the time columns if a law names `t`, else None."""
     return jnp.asarray(time_columns(0, 1)[0], float) if uses_time(model) else None
 
 
@@ -203,7 +203,7 @@ def _name(model: StateSpaceModel) -> str:
 
 
 def _call(model: StateSpaceModel, method: str, *arguments: Any, **time: Any) -> Any:
-    """Call a method that the user wrote; whatever it raises is reported as the model's, in one sentence."""
+    """Call a method written by the user; any exception becomes a ModelError that names the method."""
     check_is_model(model)
     where = f"{_name(model)}.{method}()"
     try:
@@ -224,7 +224,7 @@ def _call(model: StateSpaceModel, method: str, *arguments: Any, **time: Any) -> 
 
 
 def check_is_model(model: object) -> None:
-    """A sentence for the class instead of an instance, or something that is no model at all."""
+    """Raise an error unless `model` is an instance of a model."""
     if isinstance(model, type) and issubclass(model, StateSpaceModel):
         raise ModelError(f"The model is {kind(model)}: make one, for example {model.__name__}().")
     if not isinstance(model, StateSpaceModel):

@@ -1,8 +1,10 @@
-"""Parameters: named values on the user's side, one flat vector on the filters' side, and the supports between them."""
+"""Parameters: named values for the user, one flat vector for the filters, and the maps between the two."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -59,13 +61,13 @@ class Values:
 
 
 def unknown_parameter(name: str, known: Any) -> str:
-    """The sentence for a name that the prior does not have."""
+    """The error message for a name that the prior does not have."""
     known = ", ".join(known) or "none"
     return f"There is no parameter {name!r}: the model's prior names {known}. Check the spelling, or add it to prior()."
 
 
 class Parameters(eqx.Module):
-    """The unknown parameters of a model: how names and a flat vector of length `size` correspond, and the prior."""
+    """The unknown parameters of a model: their priors, and their places in a flat vector of length `size`."""
 
     # JAX sorts the keys of a plain dictionary; the flat vector's order must survive a compiled function.
     priors: dict[str, Distribution] = eqx.field(converter=OrderedDict)
@@ -77,31 +79,24 @@ class Parameters(eqx.Module):
     @property
     def size(self) -> int:
         """Length of the flat vector."""
-        return sum(_size(prior) for prior in self.priors.values())
+        return len(self.labels)
 
     @property
-    def slices(self) -> dict[str, slice]:
+    def slices(self) -> Mapping[str, slice]:
         """Where each entry lies in the flat vector."""
-        slices, start = {}, 0
-        for name, prior in self.priors.items():
-            slices[name] = slice(start, start + _size(prior))
-            start += _size(prior)
-        return slices
+        return self._layout.slices
 
     @property
     def labels(self) -> tuple[str, ...]:
         """A name for each element of the flat vector: `theta`, `b[0]`, `b[1]`, `A[0,1]`."""
-        labels: list[str] = []
-        for name, prior in self.priors.items():
-            if prior.event_shape == ():
-                labels.append(name)
-            else:
-                indices = np.ndindex(*prior.event_shape)
-                labels.extend(f"{name}[{','.join(map(str, index))}]" for index in indices)
-        return tuple(labels)
+        return self._layout.labels
+
+    @property
+    def _layout(self) -> "_Layout":
+        return _layout(tuple((name, tuple(prior.event_shape)) for name, prior in self.priors.items()))
 
     def index(self, label: str) -> int:
-        """The position of a label in the flat vector; the bare name of a scalar or of a vector of length one will do."""
+        """The position of a label in the flat vector; a vector of length one may go without its index."""
         if label in self.labels:
             return self.labels.index(label)
         if label in self.priors:
@@ -120,13 +115,13 @@ class Parameters(eqx.Module):
 
     def as_dict(self, vector: Any, lead: tuple[int, ...] = ()) -> dict[str, Any]:
         """The values by name of an array `(*lead, p)`."""
+        slices = self.slices
         return {
-            name: vector[..., self.slices[name]].reshape((*lead, *prior.event_shape))
-            for name, prior in self.priors.items()
+            name: vector[..., slices[name]].reshape((*lead, *prior.event_shape)) for name, prior in self.priors.items()
         }
 
     def vector(self, values: Mapping[str, Any]) -> Float[Array, " p"]:
-        """The flat vector of named values; every parameter must be there, in its shape and inside its support."""
+        """The flat vector of named values; each parameter must be given, with its shape, inside its support."""
         for name in by_name(values):
             if name not in self.priors:
                 raise UnknownParameterError(unknown_parameter(name, self.names))
@@ -134,8 +129,7 @@ class Parameters(eqx.Module):
         for name, prior in self.priors.items():
             if name not in values:
                 raise UnknownParameterError(f"A value is needed for parameter {name!r}: the model's prior names it.")
-            value = as_parameter(name, values[name], prior)
-            parts.append(jnp.ravel(value))
+            parts.append(jnp.ravel(as_parameter(name, values[name], prior)))
         return jnp.concatenate(parts)
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, " p"]:
@@ -156,56 +150,75 @@ class Parameters(eqx.Module):
 
     @property
     def discrete(self) -> tuple[str, ...]:
-        """The names of the parameters that take isolated values only."""
+        """The names of the parameters with a discrete prior."""
         return tuple(name for name, prior in self.priors.items() if support(prior).is_discrete)
 
     def to_real(self, index: int) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
-        """The map of one element to the real line; the identity where it cannot be mapped by itself."""
+        """The map from one element to the real line; the identity for an element that has no map of its own."""
         if not self.elementwise[index]:
             return lambda value: value
         name = next(name for name, part in self.slices.items() if part.start <= index < part.stop)
         prior, position = self.priors[name], index - self.slices[name].start
-        # The other elements of a vector do not matter: each is mapped by itself.
+        # The map acts element by element, so the values of the other elements do not matter.
         return lambda value: jnp.ravel(biject_to(prior.support).inv(jnp.broadcast_to(value, prior.event_shape)))[
             position
         ]
 
     def unconstrain(self, vector: Float[Array, " p"]) -> Float[Array, " q"]:
-        """The flat vector on the whole real space: the identity where the support is the real line."""
+        """Map parameters to unbounded coordinates; the identity where the support is the real line."""
         values = self.as_dict(vector)
         parts = [jnp.ravel(_bijection(name, prior).inv(values[name])) for name, prior in self.priors.items()]
         return jnp.concatenate([jnp.zeros(0), *parts])
 
     def constrain(self, free: Float[Array, " q"]) -> Float[Array, " p"]:
         """The inverse of `unconstrain`: any real vector becomes parameters inside their supports."""
-        parts, start = [jnp.zeros(0)], 0
+        return jnp.concatenate(
+            [jnp.zeros(0), *(jnp.ravel(bijection(part)) for bijection, part in self._free_parts(free))]
+        )
+
+    def log_prior_free(self, free: Float[Array, " q"]) -> Float[Array, ""]:
+        """The log prior density of unbounded coordinates: log p(constrain(free)) + log |Jacobian of constrain|."""
+        total = self.log_prior(self.constrain(free))
+        for bijection, part in self._free_parts(free):
+            total += jnp.sum(bijection.log_abs_det_jacobian(part, bijection(part)))
+        return total
+
+    def _free_parts(self, free: Float[Array, " q"]) -> Iterator[tuple[Any, Array]]:
+        """For each parameter, the map from its unbounded coordinates, and these."""
+        start = 0
         for name, prior in self.priors.items():
             bijection = _bijection(name, prior)
             shape = bijection.inverse_shape(prior.event_shape)
             size = int(np.prod(shape))
-            parts.append(jnp.ravel(bijection(free[start : start + size].reshape(shape))))
+            yield bijection, free[start : start + size].reshape(shape)
             start += size
-        return jnp.concatenate(parts)
-
-    def log_prior_free(self, free: Float[Array, " q"]) -> Float[Array, ""]:
-        """The prior's log-density on the real space: that of `constrain(free)`, and the change of volume."""
-        total, start = self.log_prior(self.constrain(free)), 0
-        for name, prior in self.priors.items():
-            bijection = _bijection(name, prior)
-            shape = bijection.inverse_shape(prior.event_shape)
-            part = free[start : start + int(np.prod(shape))].reshape(shape)
-            total += jnp.sum(bijection.log_abs_det_jacobian(part, bijection(part)))
-            start += part.size
-        return total
 
     @property
     def elementwise(self) -> tuple[bool, ...]:
-        """For each element of the flat vector, whether `unconstrain` maps it by itself (all but simplexes and matrices)."""
+        """Per element of the flat vector, whether `unconstrain` maps it separately (all but simplexes and matrices)."""
         flags: list[bool] = []
         for prior in self.priors.values():
             base = getattr(support(prior), "base_constraint", support(prior))
-            flags.extend([not support(prior).is_discrete and base.event_dim == 0] * _size(prior))
+            flags.extend([not support(prior).is_discrete and base.event_dim == 0] * int(np.prod(prior.event_shape)))
         return tuple(flags)
+
+
+class _Layout(NamedTuple):
+    """How a flat vector is divided among the parameters."""
+
+    slices: Mapping[str, slice]
+    labels: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def _layout(shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> _Layout:
+    slices: dict[str, slice] = {}
+    labels: list[str] = []
+    for name, shape in shapes:
+        start = len(labels)
+        labels.extend(f"{name}[{','.join(map(str, index))}]" if shape else name for index in np.ndindex(*shape))
+        slices[name] = slice(start, len(labels))
+    return _Layout(MappingProxyType(slices), tuple(labels))
 
 
 def parameters_of(priors: object) -> Parameters:
@@ -232,14 +245,14 @@ def parameters_of(priors: object) -> Parameters:
 
 
 def by_name(values: Any) -> Mapping[str, Any]:
-    """Values given by the user for parameters, if they come by name."""
+    """The user's parameter values, if they are given by name; a ModelError otherwise."""
     if not isinstance(values, Mapping):
         raise ModelError(f'The values are {kind(values)}: give them by name, for example {{"theta": 0.7}}.')
     return values
 
 
 def as_floats(value: Any) -> Array:
-    """An array of floats of what is numbers; a TypeError or ValueError for text and the like."""
+    """Numbers as an array of floats; a TypeError or ValueError for anything else, such as text."""
     array = value if isinstance(value, jax.Array) else np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{array.dtype} is not a kind of number")
@@ -247,7 +260,7 @@ def as_floats(value: Any) -> Array:
 
 
 def as_parameter(name: str, value: Any, prior: Distribution) -> Array:
-    """A value given by the user for one parameter, as an array of the prior's shape inside its support."""
+    """The user's value of one parameter as an array, checked against the shape and the support of its prior."""
     try:
         array = as_floats(value)
     except (TypeError, ValueError):
@@ -266,11 +279,7 @@ def as_parameter(name: str, value: Any, prior: Distribution) -> Array:
 
 
 def _allowed(value: Array, prior: Distribution) -> Bool[Array, ""]:
-    return jnp.all(support(prior)(value)) & jnp.all(jnp.isfinite(value))  # numpyro takes infinity for a positive number
-
-
-def _size(prior: Distribution) -> int:
-    return int(np.prod(prior.event_shape))
+    return jnp.all(support(prior)(value)) & jnp.all(jnp.isfinite(value))  # numpyro accepts infinity as positive
 
 
 def _bijection(name: str, prior: Distribution) -> Any:
@@ -279,6 +288,6 @@ def _bijection(name: str, prior: Distribution) -> Any:
         return biject_to(prior.support)
     except NotImplementedError:
         raise UnsupportedModelError(
-            f"This method moves parameters on the real line, and {name!r} ({type(prior).__name__}) has no map to it: use "
-            "epf.SIR, or epf.fix to make it known."
+            f"This method needs unbounded coordinates, and the support of {name!r} ({type(prior).__name__}) has no map to "
+            "them: use epf.SIR, or epf.fix to make it known."
         ) from None

@@ -133,6 +133,13 @@ def require_number(
     return float(value)  # pyright: ignore
 
 
+def check_seed(seed: object) -> int:
+    """The seed as a Python integer that fits into a key."""
+    if not is_whole(seed) or not -(2**63) <= seed < 2**63:
+        raise SettingError(f"seed={seed!r}: must be a whole number of at most 63 bits.")
+    return int(seed)
+
+
 def is_number(value: object) -> TypeGuard[float]:
     """Whether a value is a number: not text, not a truth value, not an array."""
     return isinstance(value, Real) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""Data from a model with given parameter values."""
+"""Simulation of states and observations from a model with given parameter values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,21 +10,21 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from epf.errors import NumericalError
-from epf.model._check import check_inputs, check_model, check_seed
+from epf.model._check import check_inputs, check_model
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Values
-from epf.model._settings import require_count
+from epf.model._settings import check_seed, require_count
 from epf.numerics._keys import root_key, step_key
 
 
 def simulate(
     model: StateSpaceModel, values: Mapping[str, Any], steps: int, seed: int = 0, inputs: Any = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """States and observations drawn from the model.
+    """Draw states and observations from the model.
 
-    `values` gives every unknown parameter its true value. Returns `x` of shape (steps, *state) and `y` of shape
-    (steps, *observation); `x[0]` is x_1, and `y[0]` observes it.
+    `values` gives the true value of each unknown parameter; `inputs` has shape (steps, k). Returns `x` of shape
+    (steps, *state) and `y` of shape (steps, *observation); `x[0]` is x_1, and `y[0]` observes it.
     """
     steps = require_count("simulate", "steps", steps)
     us = check_inputs(model, inputs, steps)
@@ -37,8 +37,8 @@ def simulate(
             t, *component = (int(i) for i in np.argwhere(~np.isfinite(drawn))[0])
             place = f" in component {component[0]}" if component else ""
             raise NumericalError(
-                f"At t = {t + 1} the simulated {name} is not a finite number{place}: the model explodes or gives NaN with "
-                "these values. Choose others, fewer steps, or correct its laws.",
+                f"At t = {t + 1} the simulated {name} is not a finite number{place}: the model diverges or gives NaN for "
+                "these values. Choose other values or fewer steps, or correct the laws of the model.",
                 t + 1,
             )
     return x, y

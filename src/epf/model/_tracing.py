@@ -1,9 +1,9 @@
-"""What a function depends on, read from its trace.
+"""Properties of functions found from their traces: dependence on an argument, affinity, homogeneity.
 
-`depends_on` follows an argument through the jaxpr to the outputs. It errs on one side only: it may say "depends" where
-the dependence cancels (`x - x`), never "does not depend" where it does. A function is affine in an argument exactly
-when its derivative does not depend on that argument and the argument takes no step that a derivative does not see
-(`jnp.where(x > 0, 1, 0)`), so `is_affine` needs no more than that.
+`depends_on` follows an argument through the jaxpr to the outputs. It errs on one side only: it may report a dependence
+that cancels (`x - x`), but never misses one. A function is affine in an argument if its derivative does not depend on the
+argument and the argument passes through no operation that derivatives do not see (`jnp.where(x > 0, 1, 0)`); `is_affine`
+checks these two conditions.
 """
 
 from collections.abc import Callable
@@ -15,16 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-# Calls whose body can be followed one argument at a time; through any other, everything depends on everything.
+# Calls whose body is followed argument by argument; of any other call, each output depends on all arguments.
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "remat2",
           "checkpoint"}  # fmt: skip
-# Operations that may change a value without a derivative to show for it, as do all whose results are not floats.
+# Operations that can change a value although the derivative is zero; so do all whose results are not floats.
 _STEPS = {"floor", "ceil", "round", "sign", "rem", "stop_gradient", "cond", "while"}
 _UNTOUCHED, _REACHED, _STEPPED = 0, 1, 2
 
 
 def depends_on(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
-    """Whether `function(argument, *rest)` depends on any part of `argument`. Arguments may be shape structures."""
+    """Whether `function(argument, *rest)` depends on any part of `argument`. Arguments may be `ShapeDtypeStruct`s."""
     return _reach(function, argument, *rest) >= _REACHED
 
 
@@ -34,7 +34,7 @@ def is_affine(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
 
 
 def _reach(function: Callable[..., Any], argument: Any, *rest: Any) -> int:
-    """How far `argument` gets in `function(argument, *rest)`: not to its outputs, to them, or to them by a step."""
+    """Whether `argument` does not reach the outputs, reaches them, or reaches them through a step function."""
     size = len(jax.tree.leaves(argument))
     jaxpr = jax.make_jaxpr(lambda *args: eqx.filter(function(*args), eqx.is_array))(argument, *rest)
     marks = [_REACHED if i < size else _UNTOUCHED for i in range(len(jaxpr.in_avals))]
@@ -62,7 +62,7 @@ def _follow(jaxpr: Jaxpr, input_marks: list[int]) -> list[int]:
 
 
 def _is_step(equation: Any) -> bool:
-    unseen = "jaxpr" in equation.params or "call_jaxpr" in equation.params  # a body that could not be followed
+    unseen = "jaxpr" in equation.params or "call_jaxpr" in equation.params  # the body could not be followed
     return unseen or equation.primitive.name in _STEPS or not all(_is_float(var) for var in equation.outvars)
 
 
@@ -73,8 +73,8 @@ def _is_float(var: Any) -> bool:
 def homogeneity(function: Callable[..., Any], argument: Any, *rest: Any) -> float | None:
     """The degree k with `function(c * argument) = c^k * function(argument)` for every c > 0, or None.
 
-    Followed through products, quotients, powers and roots: `homogeneity(lambda v: jnp.sqrt(v) ** 2 * q, v)` is 1. None
-    where the trace does not show a degree; every output must have the same one.
+    Followed through products, quotients, powers and roots: `homogeneity(lambda v: jnp.sqrt(v) ** 2 * q, v)` is 1. None if
+    the trace does not show a degree, or if outputs have different ones.
     """
     size = len(jax.tree.leaves(argument))
     jaxpr = jax.make_jaxpr(lambda *args: eqx.filter(function(*args), eqx.is_array))(argument, *rest)
@@ -83,14 +83,14 @@ def homogeneity(function: Callable[..., Any], argument: Any, *rest: Any) -> floa
     return None if degree == _ANY else degree
 
 
-_ANY = "any"  # the degree of zero: it is homogeneous of every degree
+_ANY = "any"  # zero is homogeneous of every degree
 _KEEPS = {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "reduce_sum", "neg", "slice",
           "gather", "copy", "expand_dims"}  # fmt: skip
 _SUMS = {"add", "sub", "max", "min", "concatenate", "stack", "pad", "add_any", "scatter", "scatter-add"}
 
 
 def _common(degrees: list[Any]) -> Any:
-    """The one degree that all have, or None."""
+    """The degree that all have in common, or None."""
     definite = {degree for degree in degrees if degree != _ANY}
     return _ANY if not definite else definite.pop() if len(definite) == 1 else None
 
@@ -101,7 +101,7 @@ def _degrees(jaxpr: Jaxpr, input_degrees: list[Any]) -> list[Any]:
     def degree(var: Any) -> Any:
         if isinstance(var, Literal):
             return _ANY if np.all(np.asarray(var.val) == 0) else 0.0
-        return known.get(var, 0.0)  # what is not an input is a constant
+        return known.get(var, 0.0)  # anything else is a constant
 
     for equation in jaxpr.eqns:
         inputs = [degree(var) for var in equation.invars]
@@ -116,7 +116,7 @@ def _degrees(jaxpr: Jaxpr, input_degrees: list[Any]) -> list[Any]:
 
 
 def _degree_after(equation: Any, inputs: list[Any]) -> Any:
-    """The degree of an operation's outputs, given its inputs'."""
+    """The degree of the outputs of an operation, given those of its inputs."""
     name, first = equation.primitive.name, inputs[0] if inputs else 0.0
     if None in inputs:
         return None
@@ -125,7 +125,7 @@ def _degree_after(equation: Any, inputs: list[Any]) -> Any:
     if all(d in (0.0, _ANY) for d in inputs) and name not in _SUMS | {"mul", "dot_general", "select_n"}:
         return 0.0
     if name in _KEEPS:
-        return first if _is_float(equation.outvars[0]) else None  # a whole number is rounded
+        return first if _is_float(equation.outvars[0]) else None  # conversion to integers rounds
     if name in ("mul", "dot_general"):
         return _ANY if _ANY in inputs else first + inputs[1]
     if name in _SUMS:

@@ -1,1 +1,1 @@
-"""Numerical tools that know nothing of models: random keys, linear algebra, sums, scans, weighted statistics."""
+"""Numerical tools, independent of models: random keys, linear algebra, sums, chunks, weighted statistics."""

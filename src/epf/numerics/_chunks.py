@@ -1,8 +1,8 @@
-"""Work on many particles in parts that a core's cache holds.
+"""Work on many particles in chunks that fit into the cache of a core.
 
-XLA runs one operation over all particles before the next. With 10^5 of them every table between two operations goes to
-memory and back, which takes longer than the arithmetic; with a thousand at a time it stays in the cache. Other devices
-get parts only where all at once would need gigabytes.
+XLA applies each operation to all particles before the next one. With 10^5 particles the intermediate tables go to memory
+and back, which takes longer than the arithmetic; with a thousand at a time they stay in the cache. Devices other than a
+CPU use chunks only where all particles at once would need gigabytes.
 """
 
 from collections.abc import Callable
@@ -11,17 +11,17 @@ from typing import Any
 
 import jax
 
-_IN_CACHE, _IN_MEMORY = 2**16, 2**28  # numbers in the largest table
-_USEFUL = 4  # a part that is smaller than the largest by more than this factor does not pay for the loop
+_IN_CACHE, _IN_MEMORY = 2**16, 2**28  # entries of the largest table
+_USEFUL = 4  # chunks smaller than the limit by more than this factor do not pay for the loop
 
 
 def in_chunks(function: Callable[[Any, Any], Any], changed: Any, given: Any, rows: int = 64) -> Any:
-    """`function(changed, given)`, which has the shape of `changed`, a part of the particles (the last axis) at a time.
+    """`function(changed, given)`, evaluated for one chunk of particles (the last axis) at a time.
 
-    `rows` is how many numbers a particle has in the largest table on the way.
+    The result has the shapes of `changed`. `rows` is the number of entries per particle in the largest intermediate table.
     """
 
-    def part_by_part(changed: Any, given: Any, numbers: int) -> Any:
+    def chunk_by_chunk(changed: Any, given: Any, numbers: int) -> Any:
         particles = jax.tree.leaves(changed)[0].shape[-1]
         size = chunk_size(particles, numbers // rows)
         if size == particles:
@@ -36,12 +36,12 @@ def in_chunks(function: Callable[[Any, Any], Any], changed: Any, given: Any, row
 
         return jax.lax.fori_loop(0, particles // size, one, changed)
 
-    small, large = (partial(part_by_part, numbers=numbers) for numbers in (_IN_CACHE, _IN_MEMORY))
+    small, large = (partial(chunk_by_chunk, numbers=numbers) for numbers in (_IN_CACHE, _IN_MEMORY))
     return jax.lax.platform_dependent(changed, given, cpu=small, default=large)
 
 
 def chunk_size(particles: int, most: int) -> int:
-    """The largest part, at most `most`, of which there are a whole number; all, if there is none of a useful size."""
+    """The largest divisor of `particles` that is at most `most`; all particles if there is none of a useful size."""
     if particles <= most:
         return particles
     least = max(most // _USEFUL, 1)

@@ -1,8 +1,8 @@
 """Gamma, inverse-gamma and inverse-Wishart draws for many particles at once.
 
-`jax.random.gamma` takes particles one after the other on a CPU, five microseconds each. Here each particle makes a fixed
-number of attempts of Marsaglia and Tsang's method (ACM TOMS 26, 2000) side by side and keeps the first that is
-accepted: vector arithmetic without a loop.
+On a CPU `jax.random.gamma` loops over particles, at five microseconds each. Here each particle makes a fixed number of
+attempts of the method of Marsaglia and Tsang (ACM TOMS 26, 2000) in parallel and keeps the first that is accepted: vector
+arithmetic without a loop.
 """
 
 import jax
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.numerics._linear_algebra import solve_lower
 
-# Each attempt is accepted with probability 0.95 or more, so one draw in 10^9 finds none and takes the mode instead.
+# Each attempt is accepted with probability 0.95 or more. One draw in 10^9 has no accepted attempt and takes the mode.
 _ATTEMPTS = 7
 
 
@@ -37,7 +37,7 @@ def inverse_gamma(key: PRNGKeyArray, shape: Float[Array, ""], rate: Float[Array,
 def inverse_wishart(
     key: PRNGKeyArray, degrees: Float[Array, ""], scale_lower: Float[Array, "k k"]
 ) -> Float[Array, "k k"]:
-    """One draw of InverseWishart(degrees, L L'), by Bartlett's decomposition of its inverse.
+    """One draw of InverseWishart(degrees, L L'), by the Bartlett decomposition of its inverse.
 
     W = B B' ~ Wishart(degrees, I) gives L W^-1 L'.
     """

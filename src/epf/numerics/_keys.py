@@ -1,12 +1,12 @@
-"""Random numbers: one key for each step, one lane of it for each particle.
+"""Random keys: one per step, and from it one per particle.
 
-The key of step t depends on the seed and on t alone, so a run can be cut anywhere and resumed bit for bit. Within a
-step every particle needs its own stream. Splitting a JAX key into N keys costs more than the rest of a bootstrap step,
-so a particle's key is a *lane*: the step's two key words plus the particle's number. Its random words are a hash of
-(key, lane, word number), which `jax.random` and `numpyro.distributions` use like any other JAX key.
+The key of step t depends only on the seed and on t, so a run can be interrupted anywhere and resumed bit for bit. Within
+a step each particle needs its own stream. Splitting a JAX key into N keys costs more than the rest of a bootstrap step, so
+the key of a particle is a *lane*: the two words of the step's key and the index of the particle. Its random words are a
+hash of (key, lane, word index). `jax.random` and `numpyro.distributions` accept such a key like any other JAX key.
 
-The hash is two rounds of a 32-bit mixing function, chosen among five by TestU01; `docs/design.md` has the figures. The key
-of a step is made by Threefry, everything within a step by the hash.
+The hash is two rounds of a 32-bit mixing function, chosen among five by TestU01 (measurements in
+`docs/decisions/0004-random-numbers.md`). Threefry makes the key of a step, the hash everything within the step.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ _STEP_IMPLEMENTATION = "threefry2x32"
 
 
 def root_key(seed: int | Array) -> PRNGKeyArray:
-    """The key of a whole run. Its kind is fixed, so that a user's JAX configuration does not change answers."""
+    """The key of a whole run. Its implementation is fixed, so the user's JAX configuration does not change answers."""
     return jax.random.key(seed, impl=_STEP_IMPLEMENTATION)
 
 
@@ -32,12 +32,12 @@ def step_key(root: PRNGKeyArray, t: int | Array) -> PRNGKeyArray:
 
 
 def particle_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
-    """`count` independent keys, one a particle, at no cost: shape (count,)."""
+    """`count` independent keys, one per particle, at almost no cost: shape (count,)."""
     words = jnp.ravel(jax.random.key_data(key)).astype(jnp.uint32)
     k0, k1 = words[0], words[-1]
-    if words.shape[0] == 3:  # already a lane: a filter inside a particle
+    if words.shape[0] == 3:  # the key of a particle that runs a filter of its own
         k0, k1 = _word(words, jnp.uint32(_LANES)), _word(words, jnp.uint32(_LANES + 1))
-    if words.shape[0] == 4:  # the "rbg" kind
+    if words.shape[0] == 4:  # a key of JAX's "rbg" implementation
         k0, k1 = _threefry(words[0], words[1], words[2], words[3])
     lane = jax.lax.iota(jnp.uint32, count)
     data = jnp.stack([jnp.broadcast_to(k0, (count,)), jnp.broadcast_to(k1, (count,)), lane], axis=-1)
@@ -45,7 +45,7 @@ def particle_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
 
 
 def threefry_key(key: PRNGKeyArray) -> PRNGKeyArray:
-    """A child of a lane key that is of JAX's own kind, for the few samplers that take no other."""
+    """A Threefry key derived from a lane key, for the few samplers that accept no other kind."""
     words = jax.random.key_data(key)
     if words.shape[0] == 3:
         words = jnp.stack([_word(words, jnp.uint32(_THREEFRY)), _word(words, jnp.uint32(_THREEFRY + 1))])
@@ -53,18 +53,17 @@ def threefry_key(key: PRNGKeyArray) -> PRNGKeyArray:
 
 
 def packed(key: PRNGKeyArray) -> UInt32[Array, "3"]:
-    """A lane key as plain numbers, to be carried in a state."""
+    """A lane key as an array of integers, to be stored in a state."""
     words = jnp.ravel(jax.random.key_data(key)).astype(jnp.uint32)
     return words if words.shape[0] == 3 else jnp.stack([words[0], words[-1], jnp.uint32(0)])
 
 
 def unpacked(words: UInt32[Array, "3"]) -> PRNGKeyArray:
-    """The key again."""
+    """The inverse of `packed`."""
     return jax.random.wrap_key_data(words, impl=_LANE_IMPLEMENTATION)
 
 
-# The word numbers from which the keys of `particle_keys`, `threefry_key`, `fold_in` and `split` are made: far from those of
-# ordinary draws.
+# The word indices that `particle_keys`, `threefry_key`, `fold_in` and `split` use: far from those of ordinary draws.
 _LANES, _THREEFRY, _FOLD, _SPLIT = 0x6C616E65, 0x74687266, 0x666F6C64, 0x73706C74
 
 
@@ -75,14 +74,14 @@ def _threefry(k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]
 
 
 def _mix(h: Array) -> Array:
-    """A bijection of 32-bit words in which every input bit moves every output bit (multipliers of hash-prospector)."""
+    """A bijection of 32-bit words in which each input bit affects each output bit (multipliers from hash-prospector)."""
     h = (h ^ (h >> 16)) * jnp.uint32(0x21F0AAAD)
     h = (h ^ (h >> 15)) * jnp.uint32(0x735A2D97)
     return h ^ (h >> 15)
 
 
 def _word(key: UInt32[Array, "3"], number: Array) -> Array:
-    """Random word `number` of a lane: a hash of (key, lane, number)."""
+    """Random word with index `number` of a lane: a hash of (key, lane, number)."""
     k0, k1, lane = key[0], key[1], key[2]
     return _mix(_mix(lane + k0) ^ (k1 + number * jnp.uint32(0x9E3779B9)))
 
@@ -93,7 +92,7 @@ def _seed(seed: Array) -> UInt32[Array, "3"]:
 
 
 def _child(key: UInt32[Array, "3"], kind: int, number: Array) -> UInt32[Array, "*shape 3"]:
-    """The lane `number` of a new key: children are to a lane what particle_keys are to a step."""
+    """Lane `number` of a new key derived from a lane, as `particle_keys` derives lanes from a step's key."""
     k0, k1 = _word(key, jnp.uint32(kind)), _word(key, jnp.uint32(kind + 1))
     return jnp.stack([jnp.broadcast_to(k0, number.shape), jnp.broadcast_to(k1, number.shape), number], axis=-1)
 

@@ -1,7 +1,7 @@
-"""Linear algebra for the small matrices that every particle has its own of.
+"""Linear algebra for small matrices, one per particle.
 
-A particle filter factors N little matrices at once. LAPACK is called once for each; the same arithmetic written out
-entry by entry is one vector operation over all particles. Up to `_UNROLLED` rows it is written out.
+A particle filter factors N small matrices at once. LAPACK is called once per matrix; the same arithmetic written out entry
+by entry is a vector operation over all particles. Up to `_UNROLLED` rows it is written out.
 """
 
 import jax
@@ -30,7 +30,7 @@ def cholesky(matrix: Float[Array, "k k"]) -> Float[Array, "k k"]:
 
 
 def semidefinite_root(covariance: Float[Array, "q q"]) -> Float[Array, "q q"]:
-    """A square root that also takes the singular covariance of a collapsed cloud."""
+    """A square root R with R R' = covariance, also for a singular covariance."""
     values, vectors = jnp.linalg.eigh(covariance)
     return vectors * jnp.sqrt(jnp.maximum(values, 0.0))
 

@@ -1,8 +1,8 @@
-"""Sums that do not lose their small terms.
+"""Compensated sums, which do not lose small terms.
 
-A statistic is a sum over the whole past. In float32 a plain running sum stops growing when a term falls below its last
-bit; carrying the rounding error along (Kahan's summation, with Neumaier's care for terms larger than the sum) keeps the
-sum right to its last bits for millions of steps.
+A statistic is a sum over the whole past. In float32 a plain sum stops growing when its terms fall below its last bit.
+Carrying the rounding error along (Kahan summation, with Neumaier's variant for terms larger than the sum) keeps the sum
+accurate to its last bits for millions of steps.
 """
 
 import equinox as eqx
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 
 class Compensated(eqx.Module):
-    """A running sum and the rounding error it has left behind."""
+    """A sum and its accumulated rounding error."""
 
     total: Float[Array, "..."]
     error: Float[Array, "..."]
@@ -24,7 +24,7 @@ class Compensated(eqx.Module):
         total = self.total + term
         lost = jnp.where(jnp.abs(self.total) >= jnp.abs(term), (self.total - total) + term, (term - total) + self.total)
         error = self.error + lost
-        # Left to grow, the error would be a plain sum and lose its own small terms; what it can give, the total takes.
+        # The error itself is a plain sum: moving what it can into the total keeps it small, so it loses no terms.
         taken = total + error
         return Compensated(taken, error - (taken - total))
 
@@ -34,7 +34,7 @@ class Compensated(eqx.Module):
 
 
 class Plain(eqx.Module):
-    """A running sum without the error: half the memory, for sums that are kept small."""
+    """A plain sum with the same interface: half the memory, for sums that stay small."""
 
     total: Float[Array, "..."]
 

@@ -1,4 +1,4 @@
-"""Moments and quantiles of weighted values. The particle axis is the last one, here and everywhere inside the library."""
+"""Moments and quantiles of weighted values. The particle axis is last, here and everywhere in the library."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 def mean_and_sd(
     values: Float[Array, "*shape particles"], weights: Float[Array, " particles"]
 ) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-    """Weighted mean and standard deviation over particles; one without weight has no say, be it infinite or NaN."""
+    """Weighted mean and standard deviation over particles; those of weight zero are ignored, even if infinite or NaN."""
     values = jnp.where(weights > 0.0, values, 0.0)
     mean = values @ weights
     variance = jnp.square(values - mean[..., None]) @ weights
@@ -22,25 +22,25 @@ def quantiles(
 ) -> Float[Array, "levels p"]:
     """The smallest value at which the weighted distribution function reaches each level.
 
-    Found by bisection, not by sorting: each round is one pass over the particles, and a sort costs as much as a hundred
-    of them. What is halved is the number of floats in the bracket, not its length, so that as many rounds as a float
-    has bits end at one float, however long the tails are.
+    Found by bisection: one round is one pass over the particles, and sorting would cost as much as a hundred passes. The
+    bisection halves the number of floats in the bracket, not its length, so as many rounds as a float has bits end at one
+    float, however long the tails are.
     """
     bits = jnp.finfo(values.dtype).bits
     total = jnp.sum(weights)
-    weighty = weights > 0.0  # a particle without weight has no say, not even at level 0 or 1
+    weighty = weights > 0.0  # particles of weight zero are ignored, also at levels 0 and 1
 
     def one(row: Int[Array, " particles"], level: Float[Array, ""]) -> Int[Array, ""]:
         def halve(_: Any, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = bracket
-            middle = (low & high) + ((low ^ high) >> 1)  # their mean, rounded down; low + high could overflow
+            middle = (low & high) + ((low ^ high) >> 1)  # the mean, rounded down, without the overflow of low + high
             reached = jnp.sum(jnp.where(row <= middle, weights, 0.0)) >= level * total
             return jnp.where(reached, low, middle), jnp.where(reached, middle, high)
 
         least = jnp.min(jnp.where(weighty, row, jnp.iinfo(row.dtype).max))
         most = jnp.max(jnp.where(weighty, row, jnp.iinfo(row.dtype).min))
         found = jax.lax.fori_loop(0, bits, halve, (least - 1, most))[1]
-        # The ends are known, and rounding could miss them: nothing is below `least`, and all of it only at `most`.
+        # Rounding could miss the two ends, which are known exactly.
         return jnp.where(level >= 1.0, most, jnp.maximum(least, found))
 
     over_levels = jax.vmap(one, in_axes=(None, 0))
@@ -50,5 +50,5 @@ def quantiles(
 
 
 def _flip(bits: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
-    """The bits of floats as integers in the same order, and back: a negative float counts down from zero."""
+    """Map the bits of floats to integers of the same order, and back: those of a negative float are inverted."""
     return jnp.where(bits < 0, bits ^ jnp.iinfo(bits.dtype).max, bits)

@@ -83,7 +83,7 @@ def conjugate(model: StateSpaceModel, shapes: Shapes, u: Array | None) -> Conjug
 
     def trace(x: Array, new: Array, y: Array) -> None:
         gibbs = Conjugate.of(model)
-        gibbs.update(model, gibbs.init(model, x), x, new, advance(model, x, new), y, u)
+        gibbs.update(gibbs.init(x), x, new, advance(model, x, new), y, u)
 
     number = jnp.zeros(()).dtype
     with suppress(UnsupportedModelError):
@@ -126,7 +126,6 @@ def _base(law: Distribution) -> Distribution:
 def draw_conjugate(
     key: PRNGKeyArray,
     gibbs: Conjugate,
-    model: StateSpaceModel,
     theta: Float[Array, " p"],
     path: Path,
     states: Float[Array, "T *state"],
@@ -138,11 +137,11 @@ def draw_conjugate(
     def one(carry: tuple, at: tuple) -> tuple[tuple, None]:
         statistic, x_prev = carry
         new, x, y, u = at
-        return (gibbs.update(model, statistic, x_prev, new, x, y, u), x), None
+        return (gibbs.update(statistic, x_prev, new, x, y, u), x), None
 
-    start = gibbs.init(model, path.x_0), path.x_0
+    start = gibbs.init(path.x_0), path.x_0
     (statistic, _), _ = jax.lax.scan(one, start, (path.new, states, ys, us))
-    return gibbs.draw(key, model, statistic, theta)
+    return gibbs.draw(key, statistic, theta)
 
 
 class Window(eqx.Module):

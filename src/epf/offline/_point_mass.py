@@ -15,12 +15,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.errors import ModelError, UnsupportedModelError
-from epf.filters._base import Filter, Info, Past
+from epf.filters._base import BoundFilter, Filter, Info
 from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._laws import is_gaussian
 from epf.model._model import StateSpaceModel, initial_law, parameters, transition_law
 from epf.model._parameters import Parameters
-from epf.model._settings import Rule, Settings, count, is_number, is_whole, number, require_count, setting
+from epf.model._settings import Rule, count, is_number, is_whole, number, require_count, setting
 from epf.numerics._keys import root_key
 from epf.numerics._sums import Compensated
 from epf.offline._grid_posterior import GridPosterior
@@ -57,7 +57,7 @@ def _is_range(value: Any) -> bool:
     return pair and value[0] < value[1]
 
 
-class PointMass(Filter, Settings):
+class PointMass(Filter):
     """The exact posterior on grids, for a one-dimensional state and at most two parameters.
 
     `nodes` is the number of nodes of the state per theta, by default 129, or 201 where the transition is not Gaussian.
@@ -79,13 +79,49 @@ class PointMass(Filter, Settings):
         None, Rule(_is_range, "a range (low, high) of the state"), optional=True
     )
 
-    def init(self, key: PRNGKeyArray, model: StateSpaceModel, u: Array | None = None) -> PointMasses:
-        params = parameters(model)
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundPointMass":
+        params, shape = parameters(model), _state_shape(model)
         _check_parameters(params)
-        _check_state(_state_shape(model))
-        axes = make_axes(params, self.grid, self._points(params))
+        _check_state(shape)
+        count = self.nodes or (_NODES if _moves_gaussian(model) else _NODES_OF_HEAVY_TAILS)
+        return BoundPointMass(model, params, self, StateFilter(count, self.width, self.states, shape))
+
+    def refined(self, model: StateSpaceModel, y: Any, *, inputs: Any = None, rounds: int = 2) -> "PointMass":
+        """The same method with its grid narrowed to where the log-posterior given `y` is within 30 nats of its peak.
+
+        Each round runs over the whole series, so the grid fits the posterior at its end and later; earlier posteriors are
+        wider and would be cut. Use it as `epf.fit(model, y, epf.PointMass().refined(model, y))`.
+        """
+        rounds = require_count("refined", "rounds", rounds)
+        us = check_inputs(model, inputs, len(y))
+        ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
+        method = self
+        for _ in range(rounds):
+            posterior, _ = run(method, model, ys, us)
+            log_density = np.asarray(eqx.filter_jit(GridPosterior.log_density)(posterior), float)
+            grid = {}
+            for i, (label, axis) in enumerate(zip(posterior.parameters.labels, posterior.axes, strict=True)):
+                profile = log_density.max(axis=tuple(j for j in range(log_density.ndim) if j != i))
+                inside = np.flatnonzero(profile > profile.max() - _DROP)
+                nodes = np.asarray(axis.nodes, float)
+                low, high = nodes[max(inside[0] - 1, 0)], nodes[min(inside[-1] + 1, len(nodes) - 1)]
+                grid[label] = Span(np.asarray(low), np.asarray(high), len(nodes))
+            method = PointMass(self.nodes, grid, self.width, self.states)
+        return method
+
+
+class BoundPointMass(BoundFilter):
+    """The exact posterior of one model on grids."""
+
+    model: StateSpaceModel
+    parameters: Parameters
+    settings: PointMass
+    of_state: StateFilter
+
+    def init(self, key: PRNGKeyArray) -> PointMasses:
+        model, params, of_state = self.model, self.parameters, self.of_state
+        axes = self._axes()
         theta, log_weight = product(axes)
-        of_state = self._state_filter(model)
 
         def start(theta: Float[Array, " p"]) -> tuple[Array, Array, Array]:
             return params.log_prior(theta), *of_state.start(initial_law(model, params.named(theta)))
@@ -95,15 +131,9 @@ class PointMass(Filter, Settings):
         return PointMasses(axes, Compensated.zero(log_mass.shape).add(log_mass), x, log_mass_x, jnp.zeros(()))
 
     def step(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        state: PointMasses,
-        y: Float[Array, "*y"],
-        u: Array | None,
-        past: Past | None = None,
+        self, key: PRNGKeyArray, state: PointMasses, y: Float[Array, "*y"], u: Array | None
     ) -> tuple[PointMasses, Info]:
-        params, of_state = parameters(model), self._state_filter(model)
+        model, params, of_state = self.model, self.parameters, self.of_state
         theta, _ = product(state.axes)
         before = state.log_mass.value
         # A theta that the data excluded long ago may become NaN without a warning.
@@ -140,61 +170,35 @@ class PointMass(Filter, Settings):
         )
         return PointMasses(state.axes, log_mass, x, log_mass_x, error), info
 
-    def posterior(self, model: StateSpaceModel, state: PointMasses) -> GridPosterior:
-        shape = _state_shape(model)
-        log_mass = state.log_mass.value
-        return GridPosterior(parameters(model), state.axes, log_mass, state.x, state.log_mass_x, state.error, shape)
+    def posterior(self, state: PointMasses) -> GridPosterior:
+        log_mass, shape = state.log_mass.value, self.of_state.shape
+        return GridPosterior(self.parameters, state.axes, log_mass, state.x, state.log_mass_x, state.error, shape)
 
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        params, count = parameters(model), self._state_filter(model).count
-        axes = jax.eval_shape(lambda: make_axes(params, self.grid, self._points(params)))
-        grid = [f"{axis.nodes.shape[0]} points of {name}" for axis, name in zip(axes, params.labels, strict=True)]
-        reach = f"{self.width:g} standard deviations to each side"
-        if self.states is not None:
-            reach = f"from {self.states[0]:g} to {self.states[1]:g}"
-        return {"method": "PointMass", "state": f"{count} nodes, {reach}", "grid": " x ".join(grid) or "one point"}
+    def describe(self) -> dict[str, str]:
+        settings, axes = self.settings, jax.eval_shape(self._axes)
+        labels = self.parameters.labels
+        grid = [f"{axis.nodes.shape[0]} points of {name}" for axis, name in zip(axes, labels, strict=True)]
+        reach = f"{settings.width:g} standard deviations to each side"
+        if settings.states is not None:
+            reach = f"from {settings.states[0]:g} to {settings.states[1]:g}"
+        nodes = f"{self.of_state.count} nodes, {reach}"
+        return {"method": "PointMass", "state": nodes, "grid": " x ".join(grid) or "one point"}
 
-    def refined(self, model: StateSpaceModel, y: Any, *, inputs: Any = None, rounds: int = 2) -> "PointMass":
-        """The same method with its grid narrowed to where the log-posterior given `y` is within 30 nats of its peak.
-
-        Each round runs over the whole series, so the grid fits the posterior at its end and later; earlier posteriors are
-        wider and would be cut. Use it as `epf.fit(model, y, epf.PointMass().refined(model, y))`.
-        """
-        rounds = require_count("refined", "rounds", rounds)
-        us = check_inputs(model, inputs, len(y))
-        ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
-        method = self
-        for _ in range(rounds):
-            posterior, _ = run(method, model, ys, us)
-            log_density = np.asarray(eqx.filter_jit(GridPosterior.log_density)(posterior), float)
-            grid = {}
-            for i, (label, axis) in enumerate(zip(posterior.parameters.labels, posterior.axes, strict=True)):
-                profile = log_density.max(axis=tuple(j for j in range(log_density.ndim) if j != i))
-                inside = np.flatnonzero(profile > profile.max() - _DROP)
-                nodes = np.asarray(axis.nodes, float)
-                low, high = nodes[max(inside[0] - 1, 0)], nodes[min(inside[-1] + 1, len(nodes) - 1)]
-                grid[label] = Span(np.asarray(low), np.asarray(high), len(nodes))
-            method = PointMass(self.nodes, grid, self.width, self.states)
-        return method
-
-    def _points(self, params: Parameters) -> int:
-        return self.grid if isinstance(self.grid, int) else _POINTS[params.size]
-
-    def _state_filter(self, model: StateSpaceModel) -> StateFilter:
-        count = self.nodes or (_NODES if _moves_gaussian(model) else _NODES_OF_HEAVY_TAILS)
-        return StateFilter(count, self.width, self.states, _state_shape(model))
+    def _axes(self) -> tuple[Axis, ...]:
+        points = self.settings.grid if isinstance(self.settings.grid, int) else _POINTS[self.parameters.size]
+        return make_axes(self.parameters, self.settings.grid, points)
 
 
 @eqx.filter_jit
 def run(method: PointMass, model: StateSpaceModel, ys: Array, us: Array | None) -> tuple[GridPosterior, Info]:
     """The posterior after a whole series, and the Info of each step; compiles faster than a fit with its history."""
-    key = root_key(0)  # unused: nothing is random
+    bound, key = method.bind(model), root_key(0)  # the key is unused: nothing is random
 
     def one(state: PointMasses, at: tuple[Array, Array | None]) -> tuple[PointMasses, Info]:
-        return method.step(key, model, state, *at)
+        return bound.step(key, state, *at)
 
-    state, info = jax.lax.scan(one, method.init(key, model), (ys, us))
-    return method.posterior(model, state), info
+    state, info = jax.lax.scan(one, bound.init(key), (ys, us))
+    return bound.posterior(state), info
 
 
 def _batch(nodes: int) -> int:

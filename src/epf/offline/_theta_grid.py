@@ -17,6 +17,7 @@ from epf.errors import SettingError, kind
 from epf.model._parameters import Parameters
 from epf.model._settings import is_number, is_whole, plain
 from epf.numerics._keys import particle_keys, root_key
+from epf.posterior._locate import span
 
 _DRAWS = 4096
 # The grid covers the prior to this many nats below its peak: 6.3 standard deviations of a Gaussian.
@@ -103,8 +104,8 @@ def _axis(
     tried = mean[index] + sd[index] * jnp.sinh(jnp.linspace(-10.0, 10.0, 4001))
     found = jax.vmap(log_prior)(tried)
     found = jnp.where(jnp.isfinite(found), found, -jnp.inf)
-    covered = found > jnp.max(found) - _DROP
-    low, high = jnp.min(jnp.where(covered, tried, jnp.inf)), jnp.max(jnp.where(covered, tried, -jnp.inf))
+    first, last = span(found, _DROP)
+    low, high = tried[first], tried[last]
     if any(prior.event_shape for prior in params.priors.values()):
         # A joint prior may be narrower along the axis than its marginal.
         low, high = jnp.minimum(low, mean[index] - 6.0 * sd[index]), jnp.maximum(high, mean[index] + 6.0 * sd[index])

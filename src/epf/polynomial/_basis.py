@@ -1,12 +1,12 @@
-"""What a polynomial's coefficients multiply: monomials about a centre, or Chebyshev polynomials on a box.
+"""Polynomial bases: monomials about a centre, or Chebyshev polynomials on a box.
 
 Both are products over parameters of functions phi_0, phi_1, .. of one variable u = (theta - origin) / scale, and both
 obey a recurrence phi_{j+1} = factor u phi_j - previous phi_{j-1} from phi_0 = 1 and phi_1 = u.
 
-Monomials are the paper's (theorem 3); in degree 14 they lose 5 digits on [-1, 1], and all of them on [0.5, 0.9].
-Chebyshev polynomials on the box where the parameters are lose none: the basis for long sums in single precision.
+The paper uses monomials (theorem 3); in degree 14 they lose 5 digits on [-1, 1], and all of them on [0.5, 0.9].
+Chebyshev polynomials lose none on their box, which makes them suitable for long sums in single precision.
 
-Coefficients are arrays [terms, *values]; what stands in `values` (outputs, particles) is carried along.
+Coefficients are arrays [terms, *values], where `values` may be outputs or particles.
 """
 
 import operator
@@ -26,10 +26,9 @@ from jaxtyping import Array, Float
 from numpy.polynomial.chebyshev import chebvander
 
 from epf.errors import SettingError
-from epf.polynomial._indices import Indices
-from epf.polynomial._nodes import along, coefficients_from_values, gauss, values_from_coefficients
+from epf.polynomial._indices import Indices, along, coefficients_from_values, gauss, grid, values_from_coefficients
 
-_WRITTEN_OUT = 8  # the order up to which a recurrence is no loop: longer ones take seconds to compile
+_WRITTEN_OUT = 8  # the order up to which a recurrence is unrolled: longer ones take seconds to compile
 
 AnyBasis = TypeVar("AnyBasis", bound="Basis")
 
@@ -40,19 +39,19 @@ def _floats(value: Any) -> Array:
 
 
 class Basis(eqx.Module):
-    """A family of functions of theta, one for each multi-index of `indices`, in that order."""
+    """Functions of theta, one per multi-index of `indices`, in that order."""
 
     indices: eqx.AbstractVar[Indices]
 
     @property
     @abstractmethod
     def origin(self) -> Float[Array, " parameters"]:
-        """The theta at which u is 0."""
+        """theta at u = 0."""
 
     @property
     @abstractmethod
     def scale(self) -> Float[Array, " parameters"]:
-        """How far theta goes while u goes from 0 to 1."""
+        """The change of theta from u = 0 to u = 1."""
 
     @property
     @abstractmethod
@@ -61,17 +60,21 @@ class Basis(eqx.Module):
 
     @abstractmethod
     def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "..."]) -> Float[Array, "..."]:
-        """sum_j series[j] phi_j(u), where u may be a number or anything that spreads over `values`."""
+        """sum_j series[j] phi_j(u), where u is a number or broadcasts against `values`."""
 
     @abstractmethod
     def multiply(
         self, a: Float[Array, " terms *values"], b: Float[Array, " terms *values"]
     ) -> Float[Array, " more *values"]:
-        """The coefficients, in `product()`, of the product of two polynomials; no term is dropped."""
+        """The coefficients, in the basis `product()`, of the product of two polynomials; no term is dropped."""
+
+    @abstractmethod
+    def of_one(self, i: int, indices: Indices) -> "Basis":
+        """The basis of parameter i alone, with the given powers."""
 
     @abstractmethod
     def move_here(self, coefficients: Float[Array, " terms *values"], old: "Basis") -> Float[Array, " more *values"]:
-        """The coefficients in this basis of a polynomial that is given in another; see `move`."""
+        """The coefficients in this basis of a polynomial given in another one; see `move`."""
 
     def evaluate(
         self, coefficients: Float[Array, " terms *values"], theta: Float[Array, " parameters"]
@@ -98,7 +101,7 @@ class Basis(eqx.Module):
     def sections(
         self, coefficients: Float[Array, " terms"], theta: Float[Array, " parameters"]
     ) -> list[Float[Array, " degrees"]]:
-        """For each parameter the polynomial along the line through theta on which the others stay, in phi_0, phi_1, .."""
+        """Per parameter, the polynomial along the line through theta on which the other parameters are fixed."""
         factors = []
         for i, u in enumerate((theta - self.origin) / self.scale):
             factors.append(
@@ -129,14 +132,14 @@ class Basis(eqx.Module):
         return jax.lax.scan(further, (jnp.ones_like(u), u), None, length=order + 1)[1]
 
     def product(self: AnyBasis) -> AnyBasis:
-        """The basis in which products of two polynomials of this one are written: the same place, twice the order."""
+        """The basis for products of two polynomials in this basis: the same box or centre, twice the order."""
         return replace(self, indices=self.indices.product(self.indices))
 
     def move(self, coefficients: Float[Array, " terms *values"], new: "Basis") -> Float[Array, " more *values"]:
-        """The coefficients of the same polynomial about another centre or on another box, exact but for rounding.
+        """The coefficients of the same polynomial about another centre or on another box, exact up to rounding.
 
-        Onto a box inside the old one it is well conditioned: there no T_j exceeds 1. Onto a larger box the
-        coefficients, and the rounding errors in them, grow as the polynomial itself does.
+        A move to a box inside the old one is well conditioned, because no T_j exceeds 1 there. On a larger box the
+        coefficients and their rounding errors grow with the polynomial.
         """
         if not set(self.indices.exponents) <= set(new.indices.exponents):
             raise SettingError("a polynomial can only be moved to a basis that has all of its powers.")
@@ -144,7 +147,7 @@ class Basis(eqx.Module):
 
 
 class Monomial(Basis):
-    """Powers of theta - centre: the basis of Taylor's polynomial."""
+    """Powers of theta - centre: the basis of Taylor polynomials."""
 
     indices: Indices = eqx.field(static=True)
     centre: Float[Array, " parameters"] = eqx.field(converter=_floats)
@@ -163,6 +166,9 @@ class Monomial(Basis):
     @property
     def recurrence(self) -> tuple[float, float]:
         return 1.0, 0.0
+
+    def of_one(self, i: int, indices: Indices) -> "Monomial":
+        return Monomial(indices, self.centre[i : i + 1])
 
     def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "..."]) -> Float[Array, "..."]:
         """Horner's rule."""
@@ -204,7 +210,7 @@ class Monomial(Basis):
 
 
 class Chebyshev(Basis):
-    """Chebyshev polynomials T_j of u, which goes from -1 to 1 while theta goes through the box from `low` to `high`."""
+    """Chebyshev polynomials T_j of u in [-1, 1], which is mapped onto the box from `low` to `high`."""
 
     indices: Indices = eqx.field(static=True)
     low: Float[Array, " parameters"] = eqx.field(converter=_floats)
@@ -230,6 +236,13 @@ class Chebyshev(Basis):
     def recurrence(self) -> tuple[float, float]:
         return 2.0, 1.0
 
+    def nodes(self) -> Float[Array, "nodes parameters"]:
+        """The grid of Gauss nodes in the box, one more than the order along each parameter."""
+        return self.origin + self.scale * grid(self.indices.orders).astype(self.low.dtype)
+
+    def of_one(self, i: int, indices: Indices) -> "Chebyshev":
+        return Chebyshev(indices, self.low[i : i + 1], self.high[i : i + 1])
+
     def sum_first(self, series: Float[Array, " degrees *values"], u: Float[Array, "..."]) -> Float[Array, "..."]:
         """Clenshaw's recurrence (1955): b_j = c_j + 2 u b_{j+1} - b_{j+2}, and the sum is c_0 + u b_1 - b_2."""
         b_next, b_after = jnp.zeros_like(series[0]), jnp.zeros_like(series[0])
@@ -240,10 +253,10 @@ class Chebyshev(Basis):
     def multiply(
         self, a: Float[Array, " terms *values"], b: Float[Array, " terms *values"]
     ) -> Float[Array, " more *values"]:
-        """T_i T_j = (T_{i+j} + T_{|i-j|}) / 2 for every pair; or taken at the product's nodes, where it is one product.
+        """T_i T_j = (T_{i+j} + T_{|i-j|}) / 2 for every pair, or a pointwise product at the nodes of the result.
 
-        Both are exact: as many nodes as the product has coefficients determine it. Nodes are a full grid, which is the
-        quicker way unless the set of powers is a small part of one: four parameters that enter each by itself.
+        Both are exact, since the nodes determine the product. The nodes form a full grid, which is faster unless the set
+        of powers is a small part of a grid (for example four parameters that enter one by one).
         """
         indices = self.indices.product(self.indices)
         sizes = [order + 1 for order in indices.orders]
@@ -259,7 +272,7 @@ class Chebyshev(Basis):
         return indices.sparse(from_values(a_values * b_values, indices.parameters))
 
     def move_here(self, coefficients: Float[Array, " terms *values"], old: Basis) -> Float[Array, " more *values"]:
-        """Through the values at this box's nodes, one parameter after the other; never through monomials."""
+        """Through the values at the nodes of this box, one parameter after the other; never through monomials."""
         tensor = old.indices.dense(coefficients)
         for i, order in enumerate(self.indices.orders):
             nodes = jnp.asarray(gauss(order + 1), self.low.dtype)
@@ -272,7 +285,7 @@ class Chebyshev(Basis):
 
 
 def design_on_cube(indices: Indices, points: Float[np.ndarray, "points parameters"]) -> Float[Array, "points terms"]:
-    """`Chebyshev.design` at points that are given on the cube [-1, 1]^p: the same matrix on every box, and a constant."""
+    """`Chebyshev.design` at points of the cube [-1, 1]^p: a constant matrix, the same for every box."""
     functions = [chebvander(points[:, i], order) for i, order in enumerate(indices.orders)]
     columns = [prod(f[:, j] for f, j in zip(functions, k, strict=True)) for k in indices.exponents]
     return jnp.asarray(np.stack(columns, axis=1), float)
@@ -280,7 +293,7 @@ def design_on_cube(indices: Indices, points: Float[np.ndarray, "points parameter
 
 @lru_cache
 def _powers(indices: Indices, i: int) -> Float[np.ndarray, "terms degrees"]:
-    """Which power of parameter i each term has: a row with a single 1."""
+    """One-hot rows: the power of parameter i in each term."""
     return np.eye(indices.orders[i] + 1, dtype=np.float32)[[k[i] for k in indices.exponents]]
 
 

@@ -1,31 +1,24 @@
-"""Chebyshev coefficients of a function of theta from its values: at the nodes of a box, or at points that are given.
+"""Chebyshev coefficients of a function of theta from its values at the nodes of a box.
 
 At nodes the polynomial of one parameter is the interpolant, whose error on the box is at most 4 times that of the best
-polynomial up to order 20. Unlike Taylor's it asks for values only, and it converges on the whole box wherever in the complex
-plane the function's singularities are, if more slowly the closer they come. Trefethen, Approximation Theory and
+polynomial up to order 20. Unlike a Taylor series it needs values only, and it converges on the whole box wherever the
+singularities of the function lie in the complex plane, but more slowly the closer they are. Trefethen, Approximation Theory and
 Approximation Practice (2013), chapters 8 and 15.
 """
 
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from epf.errors import SettingError
-from epf.polynomial._basis import Basis, Chebyshev, from_values
-from epf.polynomial._nodes import grid
-
-
-def nodes(basis: Chebyshev) -> Float[Array, "nodes parameters"]:
-    """The grid of Gauss nodes in the basis's box."""
-    return basis.origin + basis.scale * grid(basis.indices.orders).astype(basis.low.dtype)
+from epf.polynomial._basis import Chebyshev, from_values
 
 
 def transform(basis: Chebyshev, values: Float[Array, " nodes *values"]) -> Float[Array, " terms *values"]:
-    """Coefficients from the values at `nodes(basis)`: a discrete cosine transform along each parameter.
+    """Coefficients from the values at `basis.nodes()`: a discrete cosine transform along each parameter.
 
     Powers outside the basis's set are left out, which makes it the least-squares polynomial at the nodes. A NaN goes
     into every coefficient; where the values are not traced it is an error that says where it is.
@@ -39,47 +32,20 @@ def expand(
     function: Callable[[Float[Array, " parameters"]], Float[Array, " *values"]], basis: Chebyshev
 ) -> Float[Array, " terms *values"]:
     """The Chebyshev coefficients of a function of theta on the basis's box, by its values at the nodes."""
-    return transform(basis, jax.vmap(function)(nodes(basis)))
-
-
-def least_squares(
-    basis: Basis,
-    points: Float[Array, "points parameters"],
-    values: Float[Array, " points *values"],
-    weights: Float[Array, " points"] | None = None,
-) -> tuple[Float[Array, " terms *values"], Float[Array, " *values"]]:
-    """Coefficients that minimise sum_i w_i (polynomial(point_i) - value_i)^2, and the root of its weighted mean.
-
-    By the singular values of the weighted design matrix: where the points do not determine the polynomial (too few with
-    weight, or all on a line) the smallest coefficients are taken. A residual far above the noise of the values says that
-    the polynomial does not describe them; between points that are few it is to be trusted less than its residual.
-    """
-    if points.shape[0] < basis.indices.size:
-        raise SettingError(
-            f"{points.shape[0]} points cannot determine a polynomial of {basis.indices.size} coefficients: give more "
-            "points, or lower its order."
-        )
-    weights = jnp.ones_like(points[:, 0]) if weights is None else weights
-    share = weights / jnp.sum(weights)
-    design = basis.design(points)
-    flat = values.reshape((values.shape[0], -1))
-    # A value that counts for nothing may be anything, also infinite.
-    root, flat = jnp.sqrt(share)[:, None], jnp.where(share[:, None] > 0.0, flat, 0.0)
-    coefficients = jnp.linalg.lstsq(root * design, root * flat)[0]
-    misfit = flat - jnp.matmul(design, coefficients, precision="highest")
-    residual = jnp.sqrt(jnp.sum(share[:, None] * misfit**2, axis=0))
-    return coefficients.reshape((-1, *values.shape[1:])), residual.reshape(values.shape[1:])
+    return transform(basis, jax.vmap(function)(basis.nodes()))
 
 
 def _check_values(basis: Chebyshev, values: Float[Array, " nodes *values"]) -> None:
     expected = int(np.prod([order + 1 for order in basis.indices.orders]))
     if values.shape[0] != expected:
-        raise SettingError(f"{values.shape[0]} values for {expected} nodes: evaluate at `nodes(basis)`, in that order.")
+        raise SettingError(
+            f"{values.shape[0]} values for {expected} nodes: evaluate at `basis.nodes()`, in that order."
+        )
     if isinstance(values, Tracer) or isinstance(basis.low, Tracer):
         return
     bad = np.isnan(np.asarray(values)).reshape(expected, -1).any(axis=1)
     if bad.any():
-        where = np.asarray(nodes(basis))[bad]
+        where = np.asarray(basis.nodes())[bad]
         raise SettingError(
             f"the function is NaN at {bad.sum()} of {expected} nodes, the first at theta = {where[0]}: choose a box "
             f"inside the function's domain (this one goes from {basis.low} to {basis.high})."

@@ -1,11 +1,9 @@
-"""A smooth function through scattered values: a quadratic, and a Gaussian process for what the quadratic leaves.
+"""A smooth function through scattered values: a quadratic plus a Gaussian process for the residuals (kriging).
 
-Near the points the process follows the values, further out it falls back to the quadratic, so it does not blow up as a
-polynomial of higher degree does. How well it stands for the function is measured on points that were left out, each in
-turn, which costs no second fit (Dubrule 1983).
+Near the points the process follows the values; far from them it returns to the quadratic, so it does not diverge like a
+polynomial of higher degree. Leave-one-out errors measure its accuracy, without a second fit (Dubrule 1983).
 
-Values may come in several shares, each with a level of its own that is no matter: what counts is how they differ within
-one. The levels are found along with the quadratic.
+Values may come in several shares, each with an unknown level of its own, which is estimated along with the quadratic.
 
 With X the quadratic terms at the points and K = s k(u, u') + diag(noise), all up to one scale: coefficients b by
 generalised least squares, pulls a = K^-1 (v - X b), and the value at u is x(u)'b + s k(u, points)'a. Strength s and length

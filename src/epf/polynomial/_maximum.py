@@ -1,4 +1,4 @@
-"""Where a Chebyshev polynomial on the cube is largest, by Newton's steps from a point near it.
+"""The maximum of a Chebyshev polynomial on the cube, by Newton's method from a point near it.
 
 Derivatives of a polynomial are polynomials whose coefficients are a fixed matrix times its own, so a step is a few products
 with small matrices, whatever the order.

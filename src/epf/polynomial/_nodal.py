@@ -9,11 +9,10 @@ from functools import lru_cache
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from epf.polynomial._basis import Chebyshev, from_values
-from epf.polynomial._indices import tensor
-from epf.polynomial._nodes import along, coefficients_from_values, gauss, grid, values_from_coefficients
+from epf.polynomial._indices import along, coefficients_from_values, gauss, grid, tensor, values_from_coefficients
 
 
 def nodes(counts: tuple[int, ...]) -> Float[np.ndarray, "nodes p"]:
@@ -79,18 +78,6 @@ def smoothed(values: Float[Array, "..."], degrees: tuple[int, ...]) -> Float[Arr
     for axis, (count, degree) in enumerate(zip(values.shape, degrees, strict=True)):
         low &= (np.arange(count) <= degree).reshape([-1 if i == axis else 1 for i in range(values.ndim)])
     return _values(coefficients * jnp.asarray(low, values.dtype))
-
-
-def is_noise(values: Float[Array, "..."]) -> Bool[Array, ""]:
-    """Whether the highest third of the degrees is as large as the middle third: a smooth function's coefficients decay."""
-    coefficients = from_values(values, values.ndim)
-    axes = np.meshgrid(*(np.arange(count) / (count - 1.0) for count in values.shape), indexing="ij")
-    height = np.max(np.stack(axes), axis=0)
-
-    def size(part: np.ndarray) -> Float[Array, ""]:
-        return jnp.sqrt(jnp.sum(jnp.where(jnp.asarray(part), coefficients, 0.0) ** 2) / part.sum())
-
-    return size(height > 2.0 / 3.0) > 0.5 * size((height > 1.0 / 3.0) & (height <= 2.0 / 3.0))
 
 
 def _values(coefficients: Float[Array, "..."]) -> Float[Array, "..."]:

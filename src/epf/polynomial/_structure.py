@@ -1,17 +1,15 @@
 """How parameters enter a function: not at all, linearly, as a polynomial, by themselves or together.
 
-The function is seen as a sum of terms, each with one degree for every parameter: that of the polynomial which the term
-is in it, infinite where it is none. x theta_0 + theta_1^2 sin(theta_2) has the terms (1, 0, 0) and (0, 2, inf). They are
+The function is a sum of terms. A term has a degree in every parameter, infinite if it is not a polynomial in it. x theta_0 + theta_1^2 sin(theta_2) has the terms (1, 0, 0) and (0, 2, inf). They are
 read from the trace: sums collect terms, products add their degrees, and any other operation puts all the parameters that
-reach it into one term of infinite degree; so do loops. It follows which parameters need an expansion at all, and which
-need one together: the locality that the paper would exploit (section 3).
+reach it into one term of infinite degree; so do loops. This tells which parameters
+need an expansion at all, and which must be expanded together: the locality mentioned in section 3 of the paper.
 
-It errs on one side only. Cancellation is not seen, so the function may be simpler than is said, never less simple.
+The result is an upper bound: cancellation is not detected, so the function may be simpler than reported.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product as all_of
 from math import inf, prod
 from typing import Any
@@ -32,52 +30,16 @@ class Structure:
 
     terms: tuple[Term, ...]
 
-    @cached_property
-    def degrees(self) -> tuple[int | None, ...]:
-        """Each parameter's degree: 0 if it does not enter, 1 if the function is affine in it, None if no polynomial."""
-        highest = (max(column) for column in zip(*self.terms, strict=True))
-        return tuple(None if degree == inf else int(degree) for degree in highest)
-
-    @property
-    def absent(self) -> tuple[int, ...]:
-        """The parameters that the function does not depend on."""
-        return tuple(i for i, degree in enumerate(self.degrees) if degree == 0)
-
-    @property
-    def linear(self) -> tuple[int, ...]:
-        """The parameters in which the function is affine while the others are held."""
-        return tuple(i for i, degree in enumerate(self.degrees) if degree == 1)
-
-    @property
-    def polynomial(self) -> tuple[int, ...]:
-        """The parameters in which the function is a polynomial, of degree 1 or more, while the others are held."""
-        return tuple(i for i, degree in enumerate(self.degrees) if degree)
-
-    def is_affine_in(self, parameters: tuple[int, ...]) -> bool:
-        """Whether the function is affine in these parameters together: no term has a product of two of them."""
-        return all(sum(term[i] for i in parameters) <= 1 for term in self.terms)
-
-    @cached_property
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The function is a sum of one function of each group's parameters; those that do not enter are in none."""
-        groups: list[set[int]] = []
-        for term in self.terms:
-            group = {i for i, degree in enumerate(term) if degree > 0}
-            touched = [other for other in groups if other & group]
-            groups = [other for other in groups if not other & group]
-            groups += [group.union(*touched)] if group else []
-        return tuple(sorted(tuple(sorted(group)) for group in groups))
-
     @property
     def together(self) -> int:
-        """The most parameters that are expanded together: those in which one term is no polynomial."""
+        """The largest number of parameters that must be expanded together, because one term is not a polynomial in them."""
         return max(sum(degree == inf for degree in term) for term in self.terms)
 
     def indices(self, order: int, limit: int = LIMIT) -> Indices:
-        """The powers to expand the function in, and no others.
+        """The powers that are needed to expand the function.
 
-        In each term, all powers of the parameters in which it is a polynomial, so that nothing is lost there; of the
-        others together up to total degree `order`.
+        Per term: all powers of the parameters in which it is a polynomial, which is exact, and total degree `order` in
+        the others.
         """
         found: set[Exponent] = set()
         for term in self.terms:

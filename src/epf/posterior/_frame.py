@@ -1,4 +1,4 @@
-"""Where a function of theta is written as a polynomial when tails may be long: a box seen through a hyperbolic sine.
+"""A box whose points are spaced by a hyperbolic sine: for functions of theta with long tails.
 
         z = centre + width sinh(s),    s between two ends, which stand at -1 and 1 of the cube
 
@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from epf.posterior._box_posterior import Region
-from epf.posterior._chart import Chart
+from epf.posterior._chart import Chart, prior_box
+from epf.posterior._quadrature import Region
 
 
 class Place(eqx.Module):
-    """A box from `low` to `high`, its points crowded about `centre` within `width`; all in the coordinates z."""
+    """A box from `low` to `high` whose points are denser within `width` of `centre`; all in coordinates z."""
 
     centre: Float[Array, " p"]
     width: Float[Array, " p"]
@@ -26,8 +26,8 @@ class Place(eqx.Module):
 
     @classmethod
     def of_prior(cls, chart: Chart) -> "Place":
-        """The box where the prior is not negligible, nearly plain."""
-        low, high = chart.prior_box()
+        """The box of the prior, with nearly uniform spacing."""
+        low, high = prior_box(chart)
         return cls(0.5 * (low + high), 0.5 * (high - low), low, high)
 
     @property
@@ -40,18 +40,18 @@ class Place(eqx.Module):
         return 0.5 * (first + last) + 0.5 * (last - first) * cube
 
     def point(self, cube: Float[Array, "*many p"]) -> Float[Array, "*many p"]:
-        """z of points of the cube, never outside of the box whatever rounding does."""
+        """z at points of the cube, clipped to the box against rounding."""
         return jnp.clip(self.centre + self.width * jnp.sinh(self.s(cube)), self.low, self.high)
 
     def cube(self, z: Float[Array, "*many p"]) -> Float[Array, "*many p"]:
-        """The point of the cube at z, or the nearest: undoes `point`."""
+        """The point of the cube for z, clipped to the cube; the inverse of `point`."""
         first, last = self.ends
         s = jnp.arcsinh((z - self.centre) / self.width)
         return jnp.clip((2.0 * s - first - last) / (last - first), -1.0, 1.0)
 
 
 class Frame(Region):
-    """A place and what its coordinates mean: parameters and their prior at points of the cube."""
+    """A place with its chart: the parameters and their prior at points of the cube."""
 
     chart: Chart
     place: Place
@@ -65,7 +65,7 @@ class Frame(Region):
         return jax.vmap(self.chart.log_prior)(self.place.point(cube))
 
     def log_stretch(self, cube: Float[Array, "many p"]) -> Float[Array, " many"]:
-        """log |dz / du| of points u of the cube: what makes a density in z one on the cube."""
+        """log |dz / du| at points u of the cube: the Jacobian from a density in z to one on the cube."""
         place = self.place
         first, last = place.ends
         stretch = jnp.log(jnp.cosh(place.s(cube))) + jnp.log(0.5 * place.width * (last - first))

@@ -1,7 +1,7 @@
-"""Posterior: what a filter knows of theta and x at one time.
+"""The posterior of theta and x at one time.
 
-Filters hold it in different forms (weighted particles, a Gaussian, a mixture of Gibbs densities); each form says how its
-moments, quantiles, densities and draws are computed, and this file gives them the names that users type.
+Filters represent it differently (weighted particles, a Gaussian, a mixture of Gibbs densities). Each representation
+implements moments, quantiles, densities and draws of the flat parameter vector; the base class returns them by name.
 """
 
 from abc import abstractmethod
@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.errors import SettingError
-from epf.model._check import check_seed, is_number, is_whole
 from epf.model._parameters import Parameters, as_floats
+from epf.model._settings import check_seed, is_number, is_whole
 from epf.numerics._keys import root_key
 from epf.numerics._weighted import mean_and_sd, quantiles
 
@@ -47,11 +47,11 @@ class Posterior(eqx.Module):
 
     @property
     def in_pairs(self) -> bool:
-        """Whether `pairs` draws theta and the state together, as they depend on each other."""
+        """Whether `pairs` draws theta and the state jointly."""
         return False
 
     def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
-        """Draws of theta and of the state; here, where only moments of the state are known, apart and Gaussian."""
+        """Draws of theta and the state. By default independent, with a Gaussian state, as only its moments are known."""
         k_theta, k_x = jax.random.split(key)
         mean, sd = self.state_moments()
         return self.draws(k_theta, count), mean + sd * jax.random.normal(k_x, (count, *mean.shape))
@@ -86,7 +86,7 @@ class Posterior(eqx.Module):
     def sample(self, num_samples: int, seed: int = 0) -> dict[str, np.ndarray]:
         """`num_samples` equally weighted draws by name, each of shape (num_samples, *shape)."""
         if not is_whole(num_samples) or num_samples < 1:
-            raise SettingError(f"sample({num_samples!r}): ask for a whole number of draws, 1 or more.")
+            raise SettingError(f"sample({num_samples!r}): the number of draws must be a whole number, 1 or more.")
         draws = np.asarray(_draws(self, root_key(check_seed(seed)), int(num_samples)))
         return self.parameters.as_dict(draws, (num_samples,))
 
@@ -126,10 +126,10 @@ class ParticlePosterior(Posterior):
         return quantiles(self.theta, self.weights, levels)
 
     def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
-        """A kernel estimate (Silverman's rule), made where the parameter is unconstrained if it can be."""
+        """A kernel density estimate (Silverman's rule), in the unconstrained parameter if there is one."""
         to_real = self.parameters.to_real(index)
         values, points = jax.vmap(to_real)(self.theta[index]), jax.vmap(to_real)(grid)
-        weights = jnp.where(jnp.isfinite(values), self.weights, 0.0)  # a draw on the edge of the support is at infinity
+        weights = jnp.where(jnp.isfinite(values), self.weights, 0.0)  # a draw on the edge of the support is infinite
         slope = jnp.abs(jax.vmap(jax.grad(to_real))(grid))
         size = 1.0 / jnp.sum(weights**2)
         _, sd = mean_and_sd(values, weights)
@@ -149,7 +149,7 @@ class ParticlePosterior(Posterior):
 
 
 class PointPosterior(Posterior):
-    """A point estimate: sd is 0, every quantile and every draw is the estimate; the state has particles and a spread."""
+    """A point estimate of theta: sd is 0, quantiles and draws are the estimate; the state has particles."""
 
     parameters: Parameters
     estimate: Float[Array, " p"]
@@ -191,12 +191,12 @@ def chosen_pairs(
     weights: Float[Array, " particles"],
     count: int,
 ) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
-    """Particles by their weights, each with its theta and its state."""
+    """Particles drawn by weight, with their theta and their state."""
     chosen = jax.random.choice(key, weights.shape[0], (count,), p=weights)
     return theta[:, chosen].T, jnp.moveaxis(x[..., chosen], -1, 0)
 
 
-# A filter calls the methods inside its compiled step; what a user asks for is compiled here.
+# A filter calls the methods inside its compiled step; calls by the user are compiled here.
 _moments = eqx.filter_jit(lambda posterior: posterior.moments())
 _quantiles = eqx.filter_jit(lambda posterior, levels: posterior.quantiles(levels))
 _marginal_density = eqx.filter_jit(lambda posterior, index, grid: posterior.marginal_density(index, grid))
@@ -205,6 +205,6 @@ _state_moments = eqx.filter_jit(lambda posterior: posterior.state_moments())
 
 
 def _plain(value: Any) -> Any:
-    """A number as a Python float, anything larger as a numpy array."""
+    """A scalar as a Python float, anything else as a numpy array."""
     array = np.asarray(value)
     return float(array) if array.ndim == 0 else array

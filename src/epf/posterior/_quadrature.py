@@ -1,4 +1,4 @@
-"""Integrals of a function from its values on a uniform grid of [-1, 1]: small fixed matrices.
+"""Densities on a uniform grid of [-1, 1]: integrals, inverse distribution functions, moments and quantiles.
 
 Each cell is integrated as the polynomial of degree 7 through the eight grid points nearest to it. Inside, the weights of
 all cells add up to one each (Gregory's rule): a peak that has died out before the ends is integrated as by the
@@ -6,14 +6,20 @@ trapezoidal rule, which is the best there is for it, and no weight is negative. 
 distribution function is right to 1e-4, for one of 2.3 spacings to 1e-5. More than eight points would make negative weights.
 """
 
+from abc import abstractmethod
 from functools import lru_cache
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from epf.posterior._chart import Chart
+
 STENCIL = 8
 _BLOCK = 8
+_NEWTON_STEPS = 5
 
 
 def grid(points: int) -> Float[np.ndarray, " points"]:
@@ -71,3 +77,107 @@ def cumulative(points: int) -> Float[np.ndarray, "points points"]:
 def weights(points: int) -> Float[np.ndarray, " points"]:
     """The weights of the integral over the whole of [-1, 1]; all are positive."""
     return cumulative(points)[-1]
+
+
+def inverse(density: Float[Array, " points *many"], fraction: Float[Array, "*many"]) -> Float[Array, "*many"]:
+    """Where the distribution function of a density, given on a uniform grid of [0, 1], has the value `fraction`.
+
+    The mass of a cell is the rule's, kept within factors of the trapezoid's: where the density jumps to zero the rule
+    swings, and a cell with no density at its ends must have no mass. Inside a cell the distribution function is
+    the cubic with its values and slopes at both ends. Many densities may be given at once, side by side.
+    """
+    left, right = density[:-1], density[1:]
+    trapezoid = 0.5 * (left + right)
+    mass = jnp.clip(cell_masses(density), 0.25 * trapezoid, 2.0 * trapezoid)
+    below = running_sum(mass)
+    # Less than the whole, so that one cell is found and it has mass; a zero skips the cells without any.
+    target = jnp.minimum(fraction, 1.0 - jnp.finfo(density.dtype).eps) * below[-1]
+    cell = jnp.sum(below <= target, axis=0)
+
+    def pick(row: Float[Array, " cells *many"]) -> Float[Array, "*many"]:
+        return jnp.take_along_axis(row, cell[None], axis=0, mode="clip")[0]
+
+    own = pick(mass)
+    whole = jnp.maximum(own, jnp.finfo(density.dtype).tiny)
+    share = jnp.clip((target - (pick(below) - own)) / whole, 0.0, 1.0)
+    place = _inverse_cubic(share, pick(left) / whole, pick(right) / whole)
+    return jnp.clip((cell + place) / left.shape[0], 0.0, 1.0)
+
+
+def _inverse_cubic(
+    share: Float[Array, "*many"], slope_0: Float[Array, "*many"], slope_1: Float[Array, "*many"]
+) -> Float[Array, "*many"]:
+    """x in [0, 1] at which the cubic from 0 to 1 with these end slopes is `share`: Newton's steps inside a bracket.
+
+    Slopes up to 3 make it monotone (Fritsch and Carlson 1980); larger ones, of a cell that is not resolved, are cut.
+    """
+    a, b = jnp.minimum(slope_0, 3.0), jnp.minimum(slope_1, 3.0)
+    # Start where a density linear in the cell would have it.
+    root = jnp.sqrt(jnp.maximum(a**2 + (b**2 - a**2) * share, 0.0))
+    x = jnp.clip((a + b) * share / jnp.maximum(a + root, 1e-6), 0.0, 1.0)
+    low, high = jnp.zeros_like(x), jnp.ones_like(x)
+    for _ in range(_NEWTON_STEPS):
+        excess = x * ((1.0 - x) * (a * (1.0 - x) - b * x) + x * (3.0 - 2.0 * x)) - share
+        slope = a + x * (2.0 * (3.0 - 2.0 * a - b) + x * 3.0 * (a + b - 2.0))
+        low, high = jnp.where(excess < 0.0, x, low), jnp.where(excess < 0.0, high, x)
+        newton = x - excess / slope
+        # At the root rounding may put a step just outside the bracket, whose other end can still be far away.
+        near = (newton >= low - 1e-4) & (newton <= high + 1e-4)
+        x = jnp.clip(jnp.where(near, newton, 0.5 * (low + high)), 0.0, 1.0)
+    return x
+
+
+def hermite(t: Array, f0: Array, slope0: Array, f1: Array, slope1: Array) -> Array:
+    """The cubic with these values and slopes at t = 0 and t = 1."""
+    rise = f1 - f0
+    return f0 + t * (slope0 + t * (3.0 * rise - 2.0 * slope0 - slope1 + t * (slope0 + slope1 - 2.0 * rise)))
+
+
+class Region(eqx.Module):
+    """The cube [-1, 1]^p as a picture of some region of the parameters."""
+
+    @abstractmethod
+    def theta(self, cube: Float[Array, "many p"]) -> Float[Array, "many p"]:
+        """The parameters at points of the cube."""
+
+
+class Box(Region):
+    """An interval of each parameter, in the coordinates z."""
+
+    chart: Chart
+    low: Float[Array, " p"]
+    high: Float[Array, " p"]
+
+    @property
+    def origin(self) -> Float[Array, " p"]:
+        return 0.5 * (self.low + self.high)
+
+    @property
+    def scale(self) -> Float[Array, " p"]:
+        return 0.5 * (self.high - self.low)
+
+    def theta(self, cube: Float[Array, "many p"]) -> Float[Array, "many p"]:
+        return jax.vmap(self.chart.theta)(self.origin + self.scale * cube)
+
+
+class GridDensity(eqx.Module):
+    """Marginal densities on uniform grids of the cube, each with integral 1, and the region that the cube stands for."""
+
+    region: Region
+    density: Float[Array, "p points"]
+
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        """Mean and standard deviation of each parameter."""
+        density, points = self.density, self.density.shape[1]
+        cube = jnp.broadcast_to(jnp.asarray(grid(points), density.dtype)[:, None], density.T.shape)
+        theta = self.region.theta(cube).T
+        mass = density * jnp.asarray(weights(points), density.dtype)
+        centre = theta[:, points // 2]  # differences from it keep their digits
+        shift = jnp.sum(mass * (theta - centre[:, None]), axis=1)
+        variance = jnp.sum(mass * (theta - (centre + shift)[:, None]) ** 2, axis=1)
+        return centre + shift, jnp.sqrt(variance)
+
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        """Marginal quantiles."""
+        across = jax.vmap(inverse, in_axes=(0, None))
+        return self.region.theta(2.0 * jax.vmap(across, in_axes=(None, 0))(self.density, levels) - 1.0)

@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from epf.errors import SettingError
-from epf.model._check import check_inputs, check_seed
+from epf.model._check import check_inputs
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, observation_law, parameters, transition_law
-from epf.model._settings import require_count, require_number
+from epf.model._settings import check_seed, require_count, require_number
 from epf.numerics._keys import particle_keys, root_key
 from epf.posterior._posterior import Posterior
 

@@ -10,7 +10,7 @@ import equinox as eqx
 import numpy as np
 
 from epf.errors import SettingError
-from epf.filters._base import Filter
+from epf.filters._base import BoundFilter, Filter
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.model._settings import require_number
@@ -19,6 +19,7 @@ from epf.posterior._posterior import Posterior
 from epf.results._forecast import Forecast, forecast
 from epf.results._record import Record
 from epf.results._verdict import MethodFacts, Verdict, judge
+from epf.storage._checkpoint import bind
 
 if TYPE_CHECKING:
     import arviz
@@ -171,7 +172,16 @@ class Result(Answer[Filter | Sequential, Record]):
     def posterior(self) -> Posterior:
         assert self.method is not None
         assert self.model is not None
+        if isinstance(self.method, Filter):
+            return self.bound.posterior(self.state)
         return self.method.posterior(self.model, self.state)
+
+    @cached_property
+    def bound(self) -> BoundFilter:
+        """The filter bound to its model."""
+        assert isinstance(self.method, Filter)
+        assert self.model is not None
+        return bind(self.method, self.model, self.inputs)
 
     @cached_property
     def method_facts(self) -> MethodFacts:

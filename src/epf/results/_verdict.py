@@ -93,7 +93,7 @@ def _flags(result: "Result") -> list[Caveat]:
         (info.collapsed, "every particle had likelihood zero and the observation was set aside: check these values, or "
          "give observation() heavier tails."),
         (info.invalid, "some particles were not finite: correct the model's laws, or narrow the prior."),
-        (info.edge, "the posterior reached the edge of the region that the nodes cover: widen the prior or the box."),
+        (info.edge, "the posterior was cut off at the edge of the region that the nodes cover: widen the prior."),
     ):  # fmt: skip
         steps = np.flatnonzero(flags)
         if len(steps):

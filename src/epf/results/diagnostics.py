@@ -15,12 +15,15 @@ from jaxtyping import Array, Float
 from epf.errors import DataError, SettingError, UnsupportedModelError
 from epf.filters._bank import Filters
 from epf.filters._epf import EPF
+from epf.filters._learner import BoundLearner
 from epf.filters._particle import Piece
 from epf.filters.marginal._marginal import MarginalEPF
-from epf.model._check import check_inputs, check_model, check_observations, check_seed, is_whole
+from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
 from epf.model._parameters import as_floats
+from epf.model._settings import check_seed, is_whole
 from epf.numerics._keys import particle_keys, root_key, step_key
+from epf.posterior._chart import prior_box
 from epf.posterior.samplers._inverse_cdf import InverseCDF
 from epf.statistics import _follow as following
 from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
@@ -74,14 +77,14 @@ def path_density(
             f"path_density needs a grid, so at most two unknown parameters, and this model has {p}: make some known with "
             "epf.fix, or use epf.results.diagnostics.khat."
         )
-    statistic = _carry(gibbs, model, piece, x_0)
-    chart = gibbs.chart(model)
-    low, high = (np.asarray(end, float) for end in chart.prior_box())
+    statistic = _carry(gibbs, piece, x_0)
+    chart = gibbs.chart
+    low, high = (np.asarray(end, float) for end in prior_box(chart))
     z, weight, exact, ours = low[None], low, low, low
     for round_ in range(5):
         z, weight = _grid(low, high, points if p == 1 else max(41, points // 6))
-        exact = np.asarray(_exact(gibbs, model, piece, x_0, jnp.asarray(z)), float)
-        ours = np.asarray(_approximate(gibbs, model, statistic, jnp.asarray(z)), float)
+        exact = np.asarray(_exact(gibbs, piece, x_0, jnp.asarray(z)), float)
+        ours = np.asarray(_approximate(gibbs, statistic, jnp.asarray(z)), float)
         near = [np.where(np.isnan(v), -np.inf, v) > np.nanmax(v) - 40.0 for v in (exact, ours)]
         inside = z[near[0] | near[1]]
         cell = (high - low) / (round(len(z) ** (1 / p)) - 1)
@@ -117,11 +120,11 @@ def khat(
     if not is_whole(num_samples) or num_samples < 100:
         raise SettingError(f"khat(num_samples={num_samples!r}): a tail needs a whole number of draws, 100 or more.")
     gibbs, piece, x_0 = _look(model, x, method or EPF(), y, inputs)
-    statistic = _carry(gibbs, model, piece, x_0)
-    start = gibbs.chart(model).theta(0.5 * (statistic.low + statistic.high)[:, 0])
-    theta = _draw(gibbs, model, statistic, particle_keys(root_key(check_seed(seed)), num_samples), start)
-    z = jax.vmap(gibbs.chart(model).point)(theta)
-    ratio = np.asarray(_exact(gibbs, model, piece, x_0, z) - _approximate(gibbs, model, statistic, z), float)
+    statistic = _carry(gibbs, piece, x_0)
+    start = gibbs.chart.theta(0.5 * (statistic.low + statistic.high)[:, 0])
+    theta = _draw(gibbs, statistic, particle_keys(root_key(check_seed(seed)), num_samples), start)
+    z = jax.vmap(gibbs.chart.point)(theta)
+    ratio = np.asarray(_exact(gibbs, piece, x_0, z) - _approximate(gibbs, statistic, z), float)
     return pareto_k(ratio)
 
 
@@ -207,12 +210,12 @@ def _look(
         raise DataError("The path needs x_0 and at least one more state: give x with T + 1 rows.")
     us = check_inputs(model, inputs, len(path) - 1)
     u = None if us is None else us[0]
-    gibbs = method.gibbs(model, u)
+    bound = method.bind(model, u)
+    gibbs = bound.gibbs if isinstance(bound, BoundLearner) else None
     if not isinstance(gibbs, LogPolynomial):
         raise UnsupportedModelError("This model has no unknown parameters, so there is no Gibbs density to look at.")
-    params = parameters(model)
-    low, high = gibbs.chart(model).prior_box()
-    p = params.named(gibbs.chart(model).theta(0.5 * (low + high)))
+    low, high = prior_box(gibbs.chart)
+    p = gibbs.parameters.named(gibbs.chart.theta(0.5 * (low + high)))
     if path.shape[1:] != initial_law(model, p).event_shape:
         raise DataError(
             f"The path has states of shape {path.shape[1:]}, and the model's have {initial_law(model, p).event_shape}."
@@ -238,31 +241,29 @@ def _observation_shape(model: StateSpaceModel, p: Any, x: Array, u: Array | None
     return tuple(observation_law(model, p, x, u).event_shape)
 
 
-def _carry(gibbs: LogPolynomial, model: StateSpaceModel, pieces: Piece, x_0: Array) -> PathPolynomial:
+def _carry(gibbs: LogPolynomial, pieces: Piece, x_0: Array) -> PathPolynomial:
     """The statistic of the whole path, as a filter with one particle would have it."""
 
     def step(carry: tuple[PathPolynomial, following.Guide], piece: Piece) -> tuple[Any, None]:
         statistic, guide = carry
-        middle = gibbs.chart(model).theta(0.5 * (statistic.low + statistic.high)[:, 0])
+        middle = gibbs.chart.theta(0.5 * (statistic.low + statistic.high)[:, 0])
         one = Piece(piece.x_prev[..., None], piece.new[..., None], piece.x[..., None], piece.y, piece.u)
-        statistic, guide, _ = following.follow(gibbs, model, guide, middle[:, None], statistic, jnp.ones(1), one)
+        statistic, guide, _ = following.follow(gibbs, guide, middle[:, None], statistic, jnp.ones(1), one)
         return (statistic, guide), None
 
     @jax.jit
     def run(x_0: Array, pieces: Piece) -> PathPolynomial:
-        first = jax.vmap(lambda x: gibbs.init(model, x), -1, -1)(x_0[..., None])
+        first = jax.vmap(lambda x: gibbs.init(x), -1, -1)(x_0[..., None])
         return jax.lax.scan(step, (first, following.Guide.start()), pieces)[0][0]
 
     return run(x_0, pieces)
 
 
-def _exact(
-    gibbs: LogPolynomial, model: StateSpaceModel, pieces: Piece, x_0: Array, z: Float[Array, "points p"]
-) -> Float[Array, " points"]:
+def _exact(gibbs: LogPolynomial, pieces: Piece, x_0: Array, z: Float[Array, "points p"]) -> Float[Array, " points"]:
     """log p(theta) + log p(path | theta) in the chart's coordinates, at many points."""
     from epf.model._laws import log_prob
 
-    chart, params = gibbs.chart(model), parameters(model)
+    model, chart, params = gibbs.model, gibbs.chart, gibbs.parameters
 
     @jax.jit
     def run(z: Array, x_0: Array, pieces: Piece) -> Array:
@@ -270,7 +271,7 @@ def _exact(
             return chart.log_prior(z) + log_prob(initial_law(model, params.named(chart.theta(z))), x_0)
 
         def step(total: Array, piece: Piece) -> tuple[Array, None]:
-            added = jax.vmap(lambda z: gibbs.exact_increment(model, z, *piece))(z)
+            added = jax.vmap(lambda z: gibbs.exact_increment(z, *piece))(z)
             return total + (added - jnp.nanmax(added)), None
 
         return jax.lax.scan(step, jax.vmap(start)(z), pieces)[0]
@@ -279,16 +280,16 @@ def _exact(
 
 
 def _approximate(
-    gibbs: LogPolynomial, model: StateSpaceModel, statistic: PathPolynomial, z: Float[Array, "points p"]
+    gibbs: LogPolynomial, statistic: PathPolynomial, z: Float[Array, "points p"]
 ) -> Float[Array, " points"]:
     """The filter's log-density in the chart's coordinates, at many points."""
-    chart, one = gibbs.chart(model), jax.tree.map(lambda leaf: leaf[..., 0], statistic)
+    chart, one = gibbs.chart, jax.tree.map(lambda leaf: leaf[..., 0], statistic)
 
     @jax.jit
     def run(z: Array) -> Array:
         def at(z: Array) -> Array:
             inside = jnp.all((z >= one.low) & (z <= one.high))
-            value = gibbs.basis(model, one).evaluate(one.coefficients.value, z) + chart.log_prior(z)
+            value = gibbs.basis(one).evaluate(one.coefficients.value, z) + chart.log_prior(z)
             return jnp.where(inside, value, -jnp.inf)
 
         return jax.vmap(at)(z)
@@ -296,15 +297,13 @@ def _approximate(
     return run(z)
 
 
-def _draw(gibbs: LogPolynomial, model: StateSpaceModel, statistic: PathPolynomial, keys: Any, start: Array) -> Array:
+def _draw(gibbs: LogPolynomial, statistic: PathPolynomial, keys: Any, start: Array) -> Array:
     """Draws of the filter's density: a kernel is applied many times, from the middle of the box."""
     one = jax.tree.map(lambda leaf: leaf[..., 0], statistic)
     moves = 1 if isinstance(gibbs.sampler, InverseCDF) else _MOVES
 
     def many(key: Any) -> Array:
-        return jax.lax.fori_loop(
-            0, moves, lambda i, theta: gibbs.draw(jax.random.fold_in(key, i), model, one, theta), start
-        )
+        return jax.lax.fori_loop(0, moves, lambda i, theta: gibbs.draw(jax.random.fold_in(key, i), one, theta), start)
 
     return jax.jit(jax.vmap(many))(keys)
 

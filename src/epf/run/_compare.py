@@ -16,8 +16,9 @@ from epf.offline._point_mass import PointMass, run
 from epf.results._chains import Chains
 from epf.results._result import Result
 from epf.results._tables import flat
-from epf.run._fit import check_method, fit
-from epf.run._iterations import quarters
+from epf.run._checks import check_method
+from epf.run._fit import fit
+from epf.run._runner import quarters
 from epf.storage._methods import make
 
 _LEVELS = (0.05, 0.95)
@@ -161,7 +162,7 @@ def growth(result: Result | Chains) -> float | str:
     if not at:
         return float("nan")
     last = max(at)
-    cuts = [at.get(last - quarters(last)[3] + cut) for cut in quarters(last)]
+    cuts = [at.get(cut) for cut in quarters(last)]
     if any(cut is None for cut in cuts):
         return float("nan")
     first, second, third, fourth = (float(cut) for cut in cuts if cut is not None)

@@ -17,7 +17,7 @@ from epf.posterior._posterior import ParticlePosterior
 from epf.results import _saving as saving
 from epf.results._chains import Chains
 from epf.results._result import Result
-from epf.run._fit import check_method
+from epf.run._checks import check_method
 from epf.storage._checkpoint import Saved, check_header, load_state, number
 from epf.storage._tensors import inspect
 

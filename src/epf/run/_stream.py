@@ -9,18 +9,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epf.errors import CheckpointError, DataError, SettingError
-from epf.filters._base import Filter, Info, Past, start
-from epf.model._check import Shapes, check_inputs, check_model, check_observations, check_seed, is_whole
+from epf.errors import CheckpointError, DataError
+from epf.filters._base import BoundFilter, Filter, Info, Past, ReplayingFilter, start
+from epf.model._check import Shapes, check_inputs, check_model, check_observations
 from epf.model._model import TIME_COLUMNS, StateSpaceModel, check_is_model, first_row, uses_time
+from epf.model._settings import check_seed, is_whole, require_count
 from epf.numerics._keys import root_key
 from epf.posterior._posterior import Posterior
 from epf.results._forecast import Forecast, forecast
 from epf.results._record import MAX_ERROR, Record, approximation_error
-from epf.run._blocks import run_block
-from epf.run._fit import LEVELS, check_levels, check_method, check_room, failure, warn_of, warn_of_edges, warn_of_error
+from epf.run._checks import QUANTILE_LEVELS, check_capacity, check_method, check_quantile_levels
 from epf.run._replay_buffer import ReplayBuffer
-from epf.storage._checkpoint import Wanted, load_state, number, observation_shape, owner, save_state
+from epf.run._runner import Data, FilterEngine, run_block
+from epf.run._warnings import failure, warn_of_error, warn_of_steps
+from epf.storage._checkpoint import Wanted, bind, load_state, number, observation_shape, owner, save_state
 from epf.storage._tensors import TensorFile
 
 
@@ -32,7 +34,12 @@ class Stream:
     """
 
     def __init__(
-        self, model: StateSpaceModel, method: Filter, *, seed: int = 0, quantile_levels: Sequence[float] = LEVELS
+        self,
+        model: StateSpaceModel,
+        method: Filter,
+        *,
+        seed: int = 0,
+        quantile_levels: Sequence[float] = QUANTILE_LEVELS,
     ) -> None:
         check_is_model(model)
         check_method(method)
@@ -41,16 +48,17 @@ class Stream:
         self.seed = check_seed(seed)
         self.num_observations = 0
         self.position = 0
-        """How many rows of the input were taken in; whoever passes over a row adds it, and a checkpoint remembers."""
+        """Number of input rows consumed; whoever skips a row adds to it, and a checkpoint remembers it."""
         self.log_evidence = 0.0
-        self._levels = check_levels(quantile_levels)
+        self._levels = check_quantile_levels(quantile_levels)
         self._root = root_key(self.seed)
         self._shapes: Shapes | None = None
         self._inputs = 0
+        self._bound: BoundFilter | None = None
         self._state: Any = None
         self._record: Record | None = None
         self._error = 0.0
-        self._kept = ReplayBuffer(method.replays) if method.replays else None
+        self._buffer: ReplayBuffer | None = None
         self._owner: dict[str, Any] | None = None
 
     def update(self, y: Any, u: Any = None) -> Info:
@@ -66,21 +74,20 @@ class Stream:
             )
         shapes = self._shapes or check_model(self.model, None if us is None else us[0])
         ys = check_observations([y], shapes, self.num_observations)
-        check_room(self.method, self.num_observations + 1)
+        check_capacity(self.method, self.num_observations + 1)
         if self._state is None:
-            self.method.check(self.model, None if us is None else us[0])
-            self._state = start(self.method, self.model, self._root, None if us is None else us[0])
-        state, record = run_block(
-            self.method,
-            self.model,
+            bound = self.method.bind(self.model, None if us is None else us[0])
+            bound.check()
+            self._bound, self._state = bound, start(bound, self._root)
+        assert self._bound is not None
+        state, record, _ = run_block(
+            FilterEngine(self._bound, self._levels),
             self._root,
             self._state,
             jnp.asarray(self.num_observations),
             jnp.asarray(1),
-            jnp.asarray(ys),
-            us,
-            self._levels,
-            self._past(ys, us),
+            Data(jnp.asarray(ys), us, self._past(self._bound, np.asarray(ys), us)),
+            1,
         )
         record = jax.tree.map(np.asarray, record)
         if record.info.failed[0]:
@@ -90,55 +97,50 @@ class Stream:
         self.num_observations += 1
         self.position += 1
         self.log_evidence += float(record.info.log_evidence[0])
-        warn_of(record, self.num_observations)
-        warn_of_edges(record, self.num_observations)
-        found = approximation_error(record, self.method.residuals_add_up, self._error)
-        warn_of_error(
-            found if self._error <= MAX_ERROR else found[:0], self.method, self.num_observations
-        )  # once is enough
-        self._error = float(found[-1])
+        warn_of_steps(record, self.num_observations)
+        errors = approximation_error(record, self.method.residuals_add_up, self._error)
+        if self._error <= MAX_ERROR:  # once is enough
+            warn_of_error(errors, self.method, self.num_observations)
+        self._error = float(errors[-1])
         return jax.tree.map(lambda leaf: leaf[0], record.info)
 
-    def _past(self, ys: Any, us: Any) -> Past | None:
-        """The old observations that the method will go through again in this step."""
-        if self._kept is None:
+    def _past(self, bound: BoundFilter, ys: np.ndarray, us: Any) -> Past | None:
+        """The old observations that the filter replays in this step."""
+        if not isinstance(bound, ReplayingFilter):
             return None
-        self._kept.forget_after(self.num_observations)  # of an update that failed
-        self._kept.append(np.asarray(ys[0]), None if us is None else np.asarray(us[0]))
-        return self._kept.window(int(self.method.next_past(self._state)))
+        inputs = None if us is None else np.asarray(us)
+        if self._buffer is None:
+            self._buffer = ReplayBuffer(ys[:0], None if inputs is None else inputs[:0])
+        self._buffer.truncate(self.num_observations)  # drops the row of an update that failed
+        self._buffer.append(ys, inputs)
+        return self._buffer.window(int(bound.next_replayed(self._state)), bound.replays)
 
     def save(self, path: str | os.PathLike[str], keep: int = 0) -> None:
-        """Write the whole stream into one file, from which `Stream.load` goes on bit for bit.
+        """Write the whole stream into one file, from which `Stream.load` continues bit for bit.
 
-        The file is there whole or not at all, whenever the machine stops; the `keep` files before it stay beside it as
-        PATH.1 (the last), PATH.2 and so on.
+        The file is there whole or not at all, whenever the machine stops. The last `keep` files before it stay beside it
+        as PATH.1 (the newest), PATH.2 and so on.
         """
-        if not is_whole(keep) or keep < 0:
-            raise SettingError(f"save(keep={keep!r}): how many earlier files stay, a whole number, 0 or more.")
-        if self._owner is None:
-            whose = owner(self.model, self.method, self._inputs if self.num_observations else None)
-            self._owner = (
-                whose if self.num_observations else None
-            )  # how many inputs there are shows with the first observation
-        else:
-            whose = self._owner
+        keep = require_count("save", "keep", keep, least=0)
+        whose = self._owner or owner(self.model, self.method, self._inputs if self.num_observations else None)
+        if self.num_observations:  # the number of inputs is known from the first observation on
+            self._owner = whose
         facts = {
             "position": self.position,
             "log_evidence": self.log_evidence.hex(),
             "error": self._error.hex(),
         }
         arrays = {"quantile_levels": np.asarray(self._levels)}
-        if self._kept is not None and self._kept.ys is not None:
-            self._kept.forget_after(self.num_observations)
-            arrays |= {"kept.ys": self._kept.ys.all()}
-            arrays |= {} if self._kept.us is None else {"kept.us": self._kept.us.all()}
-        save_state(Path(path), "stream", whose, self.seed, self.num_observations, self._state, facts, arrays, int(keep))
+        if self._buffer is not None and self.num_observations:
+            ys, us = self._buffer.arrays(self.num_observations)
+            arrays |= {"past.ys": ys} | ({} if us is None else {"past.us": us})
+        save_state(Path(path), "stream", whose, self.seed, self.num_observations, self._state, facts, arrays, keep)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: StateSpaceModel, method: Filter | None = None) -> "Stream":
         """The stream that `save` wrote, for the same model; nothing in the file is run.
 
-        The method is made again from its settings, or given where it has parts of your own (`epf.proposals.Guided`).
+        The method is rebuilt from its settings, or given where it has parts of your own (`epf.proposals.Guided`).
         """
         path = Path(path)
         if method is not None:
@@ -146,19 +148,20 @@ class Stream:
         saved = load_state(path, ("stream",), model, method, _beside)
         position = saved.facts.get("position")
         if not is_whole(position) or position < saved.t:
-            raise CheckpointError(f"{path} has no proper 'position' in its header: use an earlier copy.")
+            raise CheckpointError(f"{path} has no valid 'position' in its header: use an earlier copy.")
         stream = cls(model, saved.method, seed=saved.seed, quantile_levels=saved.arrays["quantile_levels"].tolist())
         stream.num_observations, stream.position, stream._inputs = saved.t, position, saved.inputs
         stream.log_evidence = number(path, saved.facts, "log_evidence")
         stream._error = number(path, saved.facts, "error")
-        stream._state = saved.state
-        if stream._kept is not None and saved.t:
-            stream._kept = ReplayBuffer.of(saved.method.replays, saved.arrays["kept.ys"], saved.arrays.get("kept.us"))
+        if saved.t:
+            stream._bound, stream._state = bind(saved.method, model, saved.inputs), saved.state
+        if "past.ys" in saved.arrays:
+            stream._buffer = ReplayBuffer(saved.arrays["past.ys"], saved.arrays.get("past.us"))
         return stream
 
     @property
     def quantile_levels(self) -> tuple[float, ...]:
-        """The quantile quantile_levels that each step's record has."""
+        """The levels of the quantiles in each step's record."""
         return tuple(float(np.round(level, 6)) for level in np.asarray(self._levels, float))
 
     @property
@@ -173,13 +176,13 @@ class Stream:
     @property
     def posterior(self) -> Posterior:
         """What is known now; before the first observation, the prior."""
-        state = self._state
-        if state is None:
-            state = start(self.method, self.model, self._root, first_row(self.model))
-        return self.method.posterior(self.model, state)
+        if self._bound is None:
+            bound = self.method.bind(self.model, first_row(self.model))
+            return bound.posterior(start(bound, self._root))
+        return self._bound.posterior(self._state)
 
     def forecast(self, steps: int, *, inputs: Any = None, num_samples: int = 1000, seed: int = 0) -> Forecast:
-        """Draws of the next `steps` states and observations, with intervals; `inputs` (steps, k) if the model has some."""
+        """Draws of the next `steps` states and observations; `inputs` has shape (steps, k) for a model with inputs."""
         return forecast(self.model, self.posterior, self.num_observations, steps, inputs, num_samples, seed)
 
     def __repr__(self) -> str:
@@ -187,11 +190,11 @@ class Stream:
 
 
 def _beside(file: TensorFile, model: StateSpaceModel, method: Filter) -> Wanted:
-    """The arrays of a stream's file that are not of the filter's state: quantile quantile_levels and, for replay, the past."""
-    number, t, inputs = np.dtype(jnp.zeros(()).dtype), file.header["t"], file.header["inputs"]
-    quantile_levels = file.layouts["quantile_levels"].shape if "quantile_levels" in file.layouts else ()
-    wanted: Wanted = {"quantile_levels": (number, quantile_levels if len(quantile_levels) == 1 else (3,))}
-    if method.replays and t:
-        wanted["kept.ys"] = (number, (t, *observation_shape(model, inputs)))
-        wanted |= {"kept.us": (number, (t, inputs))} if inputs else {}
+    """The arrays of a stream's file beside the filter's state: quantile levels and, for replay, the old observations."""
+    dtype, t, inputs = np.dtype(jnp.zeros(()).dtype), file.header["t"], file.header["inputs"]
+    levels = file.layouts["quantile_levels"].shape if "quantile_levels" in file.layouts else ()
+    wanted: Wanted = {"quantile_levels": (dtype, levels if len(levels) == 1 else (3,))}
+    if t and isinstance(bind(method, model, inputs), ReplayingFilter):
+        wanted["past.ys"] = (dtype, (t, *observation_shape(model, inputs)))
+        wanted |= {"past.us": (dtype, (t, inputs))} if inputs else {}
     return wanted

@@ -1,1 +1,1 @@
-"""What every particle filter is made of: weights, resampling, ordering, backward sampling and proposals."""
+"""Building blocks of particle filters: weights, resampling, ordering, backward sampling and proposals."""

@@ -1,9 +1,9 @@
-"""Backward draws: from which particle of the step before may a particle have come, had it not been from its own parent?
+"""Backward sampling: draw a parent of each particle among all particles of the previous step.
 
         P(j | x_i) = w_j p(x_i | x_j, theta) / sum over k of w_k p(x_i | x_k, theta)
 
-Averages over such draws forget who the parent was, and so do not degenerate as paths do (Godsill, Doucet and West 2004;
-Olsson and Westerborn 2017). Drawn exactly, from a table of particles x particles densities.
+Averages over such draws do not depend on the actual ancestry, so they do not degenerate as paths do (Godsill, Doucet and
+West 2004; Olsson and Westerborn 2017). The draws are exact; they need a table of particles x particles densities.
 """
 
 import jax
@@ -26,14 +26,14 @@ def backward_draws(
     u: Array | None,
     count: int,
 ) -> Int[Array, "count particles"]:
-    """`count` draws of j for each particle i; its own parent (x_prev[i]) where no density says anything."""
+    """`count` draws of the parent j of each particle i; i itself (x_prev[i]) where every density is zero."""
     p, particles = parameters(model).named(theta), x.shape[-1]
 
     def column(before: Array) -> Float[Array, " particles"]:
         law = transition_law(model, p, before, u)
         values = jax.vmap(lambda new: log_prob(law, new), -1)(new)
         if depends_on(lambda before: advance(model, before, new[..., 0]), before):
-            # A state with lags has only those parents whose lags it has.
+            # A state with lags can only come from parents with the same lags.
             made = jax.vmap(lambda new: advance(model, before, new), -1, -1)(new)
             values = jnp.where(jnp.all(made == x, axis=tuple(range(x.ndim - 1))), values, -jnp.inf)
         return values
@@ -45,5 +45,5 @@ def backward_draws(
     cumulative = jnp.cumsum(jnp.exp(table), axis=1)
     points = jax.random.uniform(key, (count, particles)) * cumulative[:, -1]
     found = jnp.sum(cumulative <= points[..., None], axis=-1)
-    last = particles - 1 - jnp.argmax(table[:, ::-1] > -jnp.inf, axis=1)  # rounding may point past it
+    last = particles - 1 - jnp.argmax(table[:, ::-1] > -jnp.inf, axis=1)  # rounding may point past the end
     return jnp.minimum(found, last).astype(jnp.int32)

@@ -1,8 +1,8 @@
-"""An order of particles in which neighbours are alike: by value for one number, along Hilbert's curve for several.
+"""Ordering of particles so that neighbours are similar: by value for a scalar state, along a Hilbert curve for a vector.
 
-Systematic resampling of particles in such an order is a smooth map: weights that change a little move the offspring a
-little (Gerber and Chopin 2015, section 2). Two filters with slightly different parameters and the same random numbers then
-stay together, and the difference of their likelihoods has little noise.
+Systematic resampling of ordered particles is nearly smooth: small changes of the weights move the offspring by little
+(Gerber and Chopin 2015, section 2). Two filters with slightly different parameters and common random numbers then stay
+close, and the difference of their log-likelihoods has little noise.
 """
 
 import jax
@@ -13,14 +13,14 @@ _BITS = 32
 
 
 def order(x: Float[Array, "*state particles"], weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
-    """The numbers of the particles, neighbours next to each other.
+    """The indices of the particles, sorted so that neighbours are similar.
 
-    The place of a particle and its number are packed in one word: to sort single integers is several times as quick as to
-    sort pairs, and the last bits of the place do not matter.
+    The position of a particle and its index are packed into one word: sorting single integers is several times faster than
+    sorting pairs, and the last bits of the position do not matter.
     """
     particles = x.shape[-1]
     rows = x.reshape(-1, particles)
-    low = max(particles - 1, 1).bit_length()  # bits for the number
+    low = max(particles - 1, 1).bit_length()  # bits for the index
     if rows.shape[0] == 1:
         place = _rank_bits(rows[0])
     else:
@@ -32,7 +32,7 @@ def order(x: Float[Array, "*state particles"], weights: Float[Array, " particles
 
 
 def _rank_bits(values: Float[Array, " particles"]) -> UInt32[Array, " particles"]:
-    """Floats as unsigned integers in the same order."""
+    """Floats as unsigned integers that sort in the same order."""
     bits = jax.lax.bitcast_convert_type(values.astype(jnp.float32), jnp.uint32)
     return jnp.where(bits >> 31 == 1, ~bits, bits | jnp.uint32(1 << 31))
 
@@ -40,7 +40,7 @@ def _rank_bits(values: Float[Array, " particles"]) -> UInt32[Array, " particles"
 def _cells(
     rows: Float[Array, "dimensions particles"], weights: Float[Array, " particles"], bits: int
 ) -> UInt32[Array, "dimensions particles"]:
-    """Each number's place between 0 and 2^bits - 1, by a logistic curve about the weighted mean: no tail is cut off."""
+    """The grid cell of each coordinate, 0 to 2^bits - 1, by a logistic map about the weighted mean: tails are not cut."""
     mean = rows @ weights
     sd = jnp.sqrt(jnp.square(rows - mean[:, None]) @ weights)
     share = jax.nn.sigmoid(1.7 * (rows - mean[:, None]) / jnp.where(sd > 0.0, sd, 1.0)[:, None])
@@ -49,7 +49,7 @@ def _cells(
 
 
 def _hilbert(axes: UInt32[Array, "dimensions particles"], bits: int) -> UInt32[Array, " particles"]:
-    """The position along Hilbert's curve of each cell (Skilling 2004: two passes of exchanges, then a Gray code)."""
+    """The position of each cell along the Hilbert curve (Skilling 2004: two passes of exchanges, then a Gray code)."""
     x = list(axes)
     n = len(x)
     for bit in range(bits - 1, 0, -1):

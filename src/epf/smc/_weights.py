@@ -1,4 +1,4 @@
-"""Log-weights: normalised, never exponentiated before their maximum is taken away."""
+"""Weights of particles, kept as normalised log-weights; the maximum is subtracted before any exponential."""
 
 import equinox as eqx
 import jax
@@ -7,11 +7,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class Weighed(eqx.Module):
-    """What one weighing gives: the new weights and what a reader wants to know of it."""
+    """The result of weighting particles by one observation."""
 
     log_weights: Float[Array, " particles"]
     weights: Float[Array, " particles"]
-    """The same, exponentiated: every reader of a posterior needs them, and exp is a good part of a step."""
+    """exp(log_weights), stored because all summaries need them and the exponential is costly."""
     ess: Float[Array, ""]
     log_evidence: Float[Array, ""]
     collapsed: Bool[Array, ""]
@@ -24,12 +24,12 @@ def uniform(particles: int) -> Float[Array, " particles"]:
 
 
 def weigh(log_weights: Float[Array, " particles"], increments: Float[Array, " particles"]) -> Weighed:
-    """Multiply normalised weights by one observation's likelihoods and normalise again.
+    """Multiply normalised weights by the likelihoods of one observation, and normalise again.
 
         log_evidence = log sum_i W_i exp(increment_i),   ESS = 1 / sum_i W_i^2
 
-    A NaN or an infinite likelihood is a particle that cannot be weighed: it gets weight zero and is counted. If no
-    particle is left with a weight, the observation is set aside: the old weights stay, and `collapsed` says so.
+    A particle with a NaN or infinite likelihood gets weight zero and is counted in `invalid`. If no particle has positive
+    weight, the observation is ignored: the old weights stay and `collapsed` is set.
     """
     bad = jnp.isnan(increments) | (increments == jnp.inf)
     total = log_weights + jnp.where(bad, -jnp.inf, increments)

@@ -1,7 +1,7 @@
-"""Resampling: which particle each new particle descends from.
+"""Resampling schemes: which particle each new particle descends from.
 
-Every scheme gives the cumulative numbers of offspring, and one routine turns those into a sorted list of ancestors by a
-scatter and a running maximum: no search, which on a CPU costs more than everything else together.
+A scheme gives the cumulative numbers of offspring, and `ancestors_of` turns them into a sorted list of ancestors without
+a binary search, which on a CPU would cost more than the rest of the step.
 """
 
 from abc import abstractmethod
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from epf.model._settings import Settings, number
-from epf.numerics._scan import as_rows, running_maximum, scan_rows
+from epf.smc._offspring import ancestors_of, choices, scaled_cumulative
 from epf.smc._weights import uniform
 
 
@@ -23,13 +23,13 @@ def _threshold(default: float) -> Any:
 
 
 class Resampling(Settings):
-    """A scheme and when to use it: below `threshold` times N effective particles; 1 means at every step."""
+    """A resampling scheme. Resamples when ESS < threshold * N; with threshold 1, at every step."""
 
     threshold: eqx.AbstractVar[float]
 
     @abstractmethod
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
-        """How many offspring particles 0 .. j have together, for each j; the last entry is N."""
+        """The number of offspring of particles 0 to j together, for each j; the last entry is N."""
 
     def ancestors(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
         """The ancestors of the N new particles, in increasing order."""
@@ -43,12 +43,15 @@ class Resampling(Settings):
         weights: Float[Array, " particles"],
         ess: Float[Array, ""],
     ) -> tuple[Any, Float[Array, " particles"], Bool[Array, ""]]:
-        """Resample a pytree of arrays (particles last) if it is time: the particles, their log-weights, and whether."""
+        """Resample a pytree of arrays (particle axis last) if the ESS is below the threshold.
+
+        Returns the particles, their log-weights, and whether they were resampled.
+        """
         count = log_weights.shape[0]
 
         def resample(cloud: Any) -> tuple[Any, Float[Array, " particles"]]:
             ancestors = self.ancestors(key, weights)
-            return jax.tree.map(lambda leaf: _chosen(leaf, ancestors), cloud), uniform(count)
+            return jax.tree.map(lambda leaf: _take(leaf, ancestors), cloud), uniform(count)
 
         if self.threshold >= 1.0:
             return *resample(particles), jnp.asarray(True)
@@ -57,27 +60,27 @@ class Resampling(Settings):
 
 
 class Systematic(Resampling):
-    """One uniform for all: each particle gets floor(N w) or ceil(N w) offspring. Low variance, the default."""
+    """One uniform for all strata: each particle gets floor(N w) or ceil(N w) offspring. Low variance; the default."""
 
     threshold: float = _threshold(0.5)
 
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
-        whole, part = _scaled_cumulative(weights)
+        whole, part = scaled_cumulative(weights)
         return whole + (part > jax.random.uniform(key))
 
 
 class Stratified(Resampling):
-    """One uniform in each of N equal strata."""
+    """One independent uniform in each of N equal strata."""
 
     threshold: float = _threshold(0.5)
 
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
-        whole, part = _scaled_cumulative(weights)
+        whole, part = scaled_cumulative(weights)
         return whole + (part > jax.random.uniform(key, weights.shape)[whole])
 
 
 class Multinomial(Resampling):
-    """N independent choices: the paper's scheme (algorithm 1), and the noisiest."""
+    """N independent draws: the paper's scheme (algorithm 1), with the highest variance."""
 
     threshold: float = _threshold(1.0)
 
@@ -87,14 +90,14 @@ class Multinomial(Resampling):
 
 
 class Residual(Resampling):
-    """floor(N w) offspring for certain, the rest by independent choices from what is left over."""
+    """floor(N w) offspring for each particle, and independent draws in proportion to the remainders for the rest."""
 
     threshold: float = _threshold(0.5)
 
     def cumulative_offspring(self, key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
         count = weights.shape[0]
         scaled = count * weights / jnp.sum(weights)
-        nearest = jnp.round(scaled)  # a whole number that rounding left a hair below itself is still that number
+        nearest = jnp.round(scaled)  # N w that should be whole may come out slightly below: treat it as whole
         whole = jnp.where(jnp.abs(scaled - nearest) < 1e-5 * nearest, nearest, jnp.floor(scaled))
         rest = count - jnp.sum(whole).astype(jnp.int32)
         left_over = jnp.maximum(scaled - whole, 0.0)
@@ -103,65 +106,13 @@ class Residual(Resampling):
         return jnp.cumsum(whole.astype(jnp.int32).at[choices(key, left_over)].add(extra))
 
 
-def _chosen(leaf: Shaped[Array, "*rows particles"], ancestors: Int[Array, " particles"]) -> Array:
-    """Every particle's ancestor's numbers.
+def _take(leaf: Shaped[Array, "*rows particles"], ancestors: Int[Array, " particles"]) -> Array:
+    """The values of each particle's ancestor.
 
-    By places in the flat array: from `leaf[..., ancestors]` XLA makes particles' numbers stand together, and a table
-    that is laid out like that in one branch of a step is turned round twice in the other, where nothing is chosen.
+    Indexes the flat array: for `leaf[..., ancestors]` XLA chooses a layout with the particle axis first, and then
+    transposes the table twice in the branch of the `cond` that does not resample.
     """
     if leaf.ndim == 1 or leaf.size > jnp.iinfo(jnp.int32).max:
         return leaf[..., ancestors]
     row = jnp.arange(leaf.size // leaf.shape[-1], dtype=jnp.int32) * leaf.shape[-1]
     return leaf.reshape(-1)[row[:, None] + ancestors].reshape(leaf.shape)
-
-
-def ancestors_of(cumulative: Int[Array, " particles"], weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
-    """The sorted list in which particle j stands as often as it has offspring; never one without weight."""
-    count = cumulative.shape[0]
-    first = jnp.where(weights > 0.0, _before(cumulative), count)  # where j's offspring would begin
-    # A particle without offspring begins where its successor does, and loses to it in the maximum.
-    marks = jnp.zeros(count, jnp.int32).at[first].max(jnp.arange(count, dtype=jnp.int32), mode="drop")
-    return running_maximum(marks)
-
-
-def _scaled_cumulative(
-    weights: Float[Array, " particles"],
-) -> tuple[Int[Array, " particles"], Float[Array, " particles"]]:
-    """N times the distribution function of the weights, as a whole number and a part in [0, 1).
-
-    ReplayBuffer apart because one float32 cannot hold both: near 10^5 its last bit is 1/128 of an offspring, and particles
-    without weight would get offspring from rounding alone. Rows of about sqrt(N) are summed on their own, and the whole
-    parts of the row totals are added as integers.
-    """
-    count = weights.shape[0]
-    within = scan_rows(jnp.add, as_rows(weights * (count / jnp.sum(weights))))
-    totals = within[:, -1]
-    total_whole = jnp.floor(totals)
-    part_before = _before(jnp.cumsum(totals - total_whole))
-    carry = jnp.floor(part_before)
-    whole_before = _before(jnp.cumsum(total_whole.astype(jnp.int32))) + carry.astype(jnp.int32)
-    position = within + (part_before - carry)[:, None]
-    whole = jnp.floor(position)
-    offspring = (whole.astype(jnp.int32) + whole_before[:, None]).reshape(-1)[:count]
-    part = (position - whole).reshape(-1)[:count]
-    # Rounding may end just below or above N; the last particle that has weight takes the sum to N, whatever it did.
-    over = (jnp.arange(count) >= _last_with_weight(weights)) | (offspring >= count)
-    return jnp.where(over, count, offspring), jnp.where(over, 0.0, part)
-
-
-def _before(cumulative: Array) -> Array:
-    """A cumulative sum without its own row's term."""
-    return jnp.concatenate([jnp.zeros_like(cumulative[:1]), cumulative[:-1]])
-
-
-def choices(key: PRNGKeyArray, weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
-    """N independent choices with the given (unnormalised) weights."""
-    count = weights.shape[0]
-    cumulative = jnp.cumsum(weights)
-    points = jax.random.uniform(key, (count,)) * cumulative[-1]
-    chosen = jnp.searchsorted(cumulative, points, side="right")
-    return jnp.minimum(chosen, _last_with_weight(weights)).astype(jnp.int32)  # rounding may point past it
-
-
-def _last_with_weight(weights: Float[Array, " particles"]) -> Int[Array, ""]:
-    return jnp.max(jnp.where(weights > 0.0, jnp.arange(weights.shape[0], dtype=jnp.int32), 0))

@@ -1,8 +1,8 @@
-"""Which statistic a particle carries: exact sums where the model is conjugate, a polynomial elsewhere, or as asked."""
+"""The choice of a statistic: exact sums where the model is conjugate, a polynomial elsewhere, or as asked."""
 
 from jaxtyping import Array
 
-from epf.errors import SettingError, UnsupportedModelError
+from epf.errors import UnsupportedModelError
 from epf.model._model import StateSpaceModel, parameters
 from epf.posterior.samplers._automatic import default_sampler
 from epf.posterior.samplers._base import Sampler
@@ -22,23 +22,17 @@ def choose_gibbs(
     sampler: Sampler | None,
     discount: float = 1.0,
 ) -> Gibbs:
-    """The Gibbs density for a model; `u` is a row of its inputs, if it has any."""
+    """The statistic for a model: exact sums if it is conjugate, otherwise a polynomial; `u` is a row of its inputs."""
     p = parameters(model).size
     if p == 0 or statistics == "conjugate" or (statistics == "automatic" and serves(model, u)):
-        return Conjugate.of(model)  # with nothing to learn there is nothing to carry
+        return Conjugate.of(model)  # without unknown parameters the statistic is empty
     return LogPolynomial.of(model, approximation, sampler or default_sampler(p), discount, u)
 
 
-def check_statistics(method: str, statistics: object) -> None:
-    """A sentence for a setting that is none."""
-    if statistics not in STATISTICS:
-        raise SettingError(f"{method}(statistics={statistics!r}): choose from {', '.join(map(repr, STATISTICS))}.")
-
-
 def check_conjugate(method: str, statistics: str, model: StateSpaceModel, u: Array | None) -> None:
-    """A sentence for exact statistics of a model that has none."""
+    """Refuse exact statistics for a model that is not conjugate."""
     if statistics == "conjugate" and not serves(model, u):
         raise UnsupportedModelError(
             f"{method}(statistics='conjugate') needs coefficients that enter linearly with normal priors, and variances "
-            "with inverse-gamma ones, and this model is not so: use statistics='polynomial', or epf.EPF."
+            "with inverse-gamma ones, which this model does not have: use statistics='polynomial', or epf.EPF."
         )

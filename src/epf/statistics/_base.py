@@ -1,6 +1,6 @@
-"""The contract of a Gibbs density: p(theta | x_0:t, y_1:t) carried forward in a statistic of fixed size.
+"""The interface of a statistic: p(theta | x_0:t, y_1:t) of one model, carried forward in a statistic of fixed size.
 
-Everything here is for one particle; the filter runs it for all. `theta` is the flat parameter vector.
+Methods are written for one particle, unless their name ends in `_all`. `theta` is the flat parameter vector.
 """
 
 from abc import abstractmethod
@@ -11,20 +11,23 @@ import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.model._model import StateSpaceModel
+from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys
 
 
 class Gibbs(eqx.Module):
-    """How one particle remembers its path, and what that says of theta."""
+    """p(theta | path) of one model, carried forward in a statistic of fixed size."""
+
+    model: eqx.AbstractVar[StateSpaceModel]
+    parameters: eqx.AbstractVar[Parameters]
 
     @abstractmethod
-    def init(self, model: StateSpaceModel, x_0: Float[Array, "*state"]) -> Any:
-        """The statistic of a path that is only x_0."""
+    def init(self, x_0: Float[Array, "*state"]) -> Any:
+        """The statistic of the path x_0."""
 
     @abstractmethod
     def update(
         self,
-        model: StateSpaceModel,
         statistic: Any,
         x_prev: Float[Array, "*state"],
         new: Float[Array, "*new"],
@@ -32,38 +35,36 @@ class Gibbs(eqx.Module):
         y: Float[Array, "*y"],
         u: Array | None,
     ) -> Any:
-        """The statistic of the path one step longer; x = model.advance(x_prev, new)."""
+        """The statistic after one more step; x = model.advance(x_prev, new)."""
 
     @abstractmethod
-    def log_density(self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]) -> Float[Array, ""]:
-        """log p(theta | path), up to a constant of the path."""
+    def log_density(self, statistic: Any, theta: Float[Array, " p"]) -> Float[Array, ""]:
+        """log p(theta | path), up to a constant that does not depend on theta."""
 
     @abstractmethod
-    def draw(
-        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]
-    ) -> Float[Array, " p"]:
-        """A move of theta that leaves p(theta | path) invariant; an independent draw where there is one."""
+    def draw(self, key: PRNGKeyArray, statistic: Any, theta: Float[Array, " p"]) -> Float[Array, " p"]:
+        """A move of theta that leaves p(theta | path) invariant; an independent draw if possible."""
 
     @abstractmethod
-    def marginals(self, model: StateSpaceModel, statistic: Any, theta: Float[Array, " p"]) -> "Marginals":
-        """Each element of theta by itself, given the path (and, where the draw is a sweep, given the other blocks)."""
+    def marginals(self, statistic: Any, theta: Float[Array, " p"]) -> "Marginals":
+        """The marginal of each element of theta given the path (and given the other blocks, if `draw` is a Gibbs sweep)."""
 
     def draw_all(
-        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: Any, theta: Float[Array, "p particles"]
+        self, key: PRNGKeyArray, statistic: Any, theta: Float[Array, "p particles"]
     ) -> Float[Array, "p particles"]:
         """`draw` for all particles."""
-        move = jax.vmap(lambda k, s, t: self.draw(k, model, s, t), -1, -1)
+        move = jax.vmap(lambda k, s, t: self.draw(k, s, t), -1, -1)
         return move(particle_keys(key, theta.shape[1]), statistic, theta)
 
-    def update_all(self, model: StateSpaceModel, statistic: Any, piece: Any) -> Any:
-        """`update` for all particles; `piece` has x_prev, new and x of each, and the step's y and u."""
+    def update_all(self, statistic: Any, piece: Any) -> Any:
+        """`update` for all particles; `piece` holds x_prev, new and x of every particle, and y and u of the step."""
         x_prev, new, x, y, u = piece
-        update = jax.vmap(lambda s, before, new, after: self.update(model, s, before, new, after, y, u), -1, -1)
+        update = jax.vmap(lambda s, before, new, after: self.update(s, before, new, after, y, u), -1, -1)
         return update(statistic, x_prev, new, x)
 
 
 class Marginals(eqx.Module):
-    """The marginal laws of the elements of theta, for one particle."""
+    """The marginal distributions of the elements of theta, for one particle."""
 
     mean: eqx.AbstractVar[Float[Array, " p"]]
     variance: eqx.AbstractVar[Float[Array, " p"]]

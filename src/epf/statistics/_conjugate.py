@@ -1,22 +1,23 @@
-"""Storvik's statistic: the Gaussian system process, as a linear regression that is never run twice.
+"""The conjugate statistic (Storvik 2002): sums of a linear regression.
 
 Given the path, every Gaussian law of the model whose mean is affine in the parameters is one observation of a regression
 
         z = F beta + e,   e ~ N(0, C),  v C,  or  Sigma,
 
-with F = F(x_prev) read off the model by differentiation (equation 4 of the paper, extended to the observation and the
+where F = F(x_prev) is found by differentiating the model (equation 4 of the paper, extended to the observation and the
 initial law). Priors are independent: beta Gaussian, v inverse gamma, Sigma inverse Wishart. The statistic is the sums
 F'C^-1F, F'C^-1z (S2 and S1 in the proof of theorem 1) and, under an unknown variance, z'C^-1z and the count. The m_t and
-C_t of equation 5 are (C_0^-1 + sum F'C^-1F)^-1 and its product with the other sum; kept as sums, in compensated
-arithmetic, they stay right in float32 for any number of steps, where the recursion for C_t loses digits at each.
+C_t of equation 5 are (C_0^-1 + sum F'C^-1F)^-1 and its product with the other sum. Sums in compensated arithmetic stay
+accurate in float32 for any number of steps, whereas the recursion for C_t loses digits at each step.
 
-With all variances known the draw is exact and independent. With an unknown variance the pair is semi-conjugate: one
-sweep draws beta given the variances, then each variance given beta, which leaves p(theta | path) invariant.
+If all variances are known the draw is exact and independent. With an unknown variance the model is semi-conjugate: one
+Gibbs sweep draws beta given the variances, then each variance given beta, which leaves p(theta | path) invariant.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -34,15 +35,18 @@ from epf.statistics._regression import ALTERNATIVE, Sums, noise_of
 
 
 class Conjugate(Gibbs):
-    """Which parameters are coefficients and which are variances, told from their priors."""
+    """Sums of regressions; the priors tell which parameters are coefficients and which are variances."""
 
-    coefficients: tuple[str, ...]
-    variances: tuple[str, ...]
-    matrices: tuple[str, ...]
+    model: StateSpaceModel
+    parameters: Parameters
+    coefficients: tuple[str, ...] = eqx.field(static=True)
+    variances: tuple[str, ...] = eqx.field(static=True)
+    matrices: tuple[str, ...] = eqx.field(static=True)
 
     @classmethod
     def of(cls, model: StateSpaceModel) -> "Conjugate":
-        priors = parameters(model).priors
+        params = parameters(model)
+        priors = params.priors
         for name, prior in priors.items():
             if not is_gaussian(prior) and not isinstance(prior, dist.InverseGamma | dist.InverseWishart):
                 raise UnsupportedModelError(
@@ -50,22 +54,22 @@ class Conjugate(Gibbs):
                     f"prior, a noise variance an InverseGamma or InverseWishart one; or {ALTERNATIVE}."
                 )
         return cls(
+            model,
+            params,
             tuple(name for name, prior in priors.items() if is_gaussian(prior)),
             tuple(name for name, prior in priors.items() if isinstance(prior, dist.InverseGamma)),
             tuple(name for name, prior in priors.items() if isinstance(prior, dist.InverseWishart)),
         )
 
-    def init(self, model: StateSpaceModel, x_0: Float[Array, "*state"]) -> dict[str, Sums]:
-        params = parameters(model)
-        q = self._prior(params)[0].shape[0]
+    def init(self, x_0: Float[Array, "*state"]) -> dict[str, Sums]:
+        q = self._prior()[0].shape[0]
         statistic = {"": Sums.zero((), q), **{name: Sums.zero((), q) for name in self.variances}}
         for name in self.matrices:
-            statistic[name] = Sums.zero(params.priors[name].event_shape, q)
-        return self._regress(model, statistic, "initial", lambda p: initial_law(model, p), x_0)
+            statistic[name] = Sums.zero(self.parameters.priors[name].event_shape, q)
+        return self._regress(statistic, "initial", lambda p: initial_law(self.model, p), x_0)
 
     def update(
         self,
-        model: StateSpaceModel,
         statistic: dict[str, Sums],
         x_prev: Float[Array, "*state"],
         new: Float[Array, "*new"],
@@ -73,25 +77,24 @@ class Conjugate(Gibbs):
         y: Float[Array, "*y"],
         u: Array | None,
     ) -> dict[str, Sums]:
-        statistic = self._regress(model, statistic, "transition", lambda p: transition_law(model, p, x_prev, u), new)
-        return self._regress(model, statistic, "observation", lambda p: observation_law(model, p, x, u), y)
+        model = self.model
+        statistic = self._regress(statistic, "transition", lambda p: transition_law(model, p, x_prev, u), new)
+        return self._regress(statistic, "observation", lambda p: observation_law(model, p, x, u), y)
 
     def _regress(
         self,
-        model: StateSpaceModel,
         statistic: dict[str, Sums],
         where: str,
         law_of: Callable[[Values], Distribution],
         value: Array,
     ) -> dict[str, Sums]:
-        """Add one value of one law to the sums that its noise belongs to."""
-        params = parameters(model)
-        beta_0 = self._prior(params)[0]
+        """Add one value of one law to the sums of its noise."""
+        params, beta_0 = self.parameters, self._prior()[0]
         unit = {name: jnp.ones(()) for name in self.variances}
         unit |= {name: jnp.eye(params.priors[name].event_shape[0]) for name in self.matrices}
 
         def law(beta: Array, noise: dict[str, Array]) -> Distribution:
-            return law_of(Values({**self._named(params, beta), **noise}))
+            return law_of(Values({**self._named(beta), **noise}))
 
         kind = noise_of(where, law, self.coefficients, beta_0, unit)
         if kind is None:
@@ -104,13 +107,9 @@ class Conjugate(Gibbs):
             added = statistic[kind].add(residual, slope, gaussian_moments(law(beta_0, unit))[1])
         return {**statistic, kind: added}
 
-    def log_density(
-        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
-    ) -> Float[Array, ""]:
-        params = parameters(model)
-        values = params.as_dict(theta)
-        delta = self._beta(params, theta) - self._prior(params)[0]
-        total = params.log_prior(theta) - 0.5 * statistic[""].squares(delta)
+    def log_density(self, statistic: dict[str, Sums], theta: Float[Array, " p"]) -> Float[Array, ""]:
+        values, delta = self.parameters.as_dict(theta), self._delta(theta)
+        total = self.parameters.log_prior(theta) - 0.5 * statistic[""].squares(delta)
         for name in self.variances:
             sums, v = statistic[name], values[name]
             total += -0.5 * (sums.count * jnp.log(v) + sums.squares(delta) / v)
@@ -121,76 +120,73 @@ class Conjugate(Gibbs):
         return total
 
     def mean_and_covariance(
-        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
+        self, statistic: dict[str, Sums], theta: Float[Array, " p"]
     ) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
         """m_t and C_t of equation 5: the coefficients given the path, and given the variances in `theta` if any."""
-        beta_0, lower, information = self._coefficients(model, statistic, theta)
+        beta_0, lower, information = self._coefficients(statistic, theta)
         return beta_0 + solve(lower, information), solve(lower, jnp.eye(beta_0.shape[0]))
 
-    def draw(
-        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
-    ) -> Float[Array, " p"]:
-        params = parameters(model)
+    def draw(self, key: PRNGKeyArray, statistic: dict[str, Sums], theta: Float[Array, " p"]) -> Float[Array, " p"]:
+        params = self.parameters
         values = params.as_dict(theta)
         keys = jax.random.split(key, 1 + len(self.variances) + len(self.matrices))
         if self.coefficients:
-            beta_0, lower, information = self._coefficients(model, statistic, theta)
+            beta_0, lower, information = self._coefficients(statistic, theta)
             beta = beta_0 + solve(lower, information) + solve_upper(lower, jax.random.normal(keys[0], beta_0.shape))
-            values |= self._named(params, beta)
+            values |= self._named(beta)
         moved = params.vector(values)
         drawn = iter(keys[1:])
-        for name, (shape, rate) in self._inverse_gammas(model, statistic, moved).items():
+        for name, (shape, rate) in self._inverse_gammas(statistic, moved).items():
             values[name] = inverse_gamma(next(drawn), shape, rate)
-        for name, (degrees, scale) in self._inverse_wisharts(model, statistic, moved).items():
+        for name, (degrees, scale) in self._inverse_wisharts(statistic, moved).items():
             values[name] = inverse_wishart(next(drawn), degrees, cholesky(scale))
         return params.vector(values)
 
-    def marginals(
-        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
-    ) -> "ConjugateMarginals":
-        params = parameters(model)
+    def marginals(self, statistic: dict[str, Sums], theta: Float[Array, " p"]) -> "ConjugateMarginals":
+        params = self.parameters
         blocks: dict[str, tuple[Array, Array, Array, Array]] = {}
         if self.coefficients:
-            m, C = self.mean_and_covariance(model, statistic, theta)
-            means, variances = self._named(params, m), self._named(params, jnp.diagonal(C))
+            m, C = self.mean_and_covariance(statistic, theta)
+            means, variances = self._named(m), self._named(jnp.diagonal(C))
             blocks |= {name: (means[name], variances[name], *_no_shape(means[name])) for name in self.coefficients}
-        for name, (shape, rate) in self._inverse_gammas(model, statistic, theta).items():
+        for name, (shape, rate) in self._inverse_gammas(statistic, theta).items():
             mean = jnp.where(shape > 1.0, rate / (shape - 1.0), jnp.inf)
             variance = jnp.where(shape > 2.0, mean**2 / (shape - 2.0), jnp.inf)
             blocks[name] = (mean, variance, shape, rate)
-        for name, (degrees, scale) in self._inverse_wisharts(model, statistic, theta).items():
+        for name, (degrees, scale) in self._inverse_wisharts(statistic, theta).items():
             blocks[name] = (*_wishart_moments(degrees, scale), *_no_shape(scale))
         mean, variance, shape, rate = (
             jnp.concatenate([jnp.zeros(0), *(jnp.ravel(blocks[name][i]) for name in params.names)]) for i in range(4)
         )
         log_scale = shape * jnp.log(rate) - jax.scipy.special.gammaln(jnp.where(shape > 0.0, shape, 1.0))
-        return ConjugateMarginals(mean, variance, shape, rate, log_scale, theta, self._is_coefficient(model))
+        return ConjugateMarginals(mean, variance, shape, rate, log_scale, theta, self._is_coefficient())
 
-    def _prior(self, params: Parameters) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
-        """Mean and covariance of the coefficients before the data."""
-        moments = [gaussian_moments(params.priors[name]) for name in self.coefficients]
+    def _prior(self) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
+        """Prior mean and covariance of the coefficients."""
+        moments = [gaussian_moments(self.parameters.priors[name]) for name in self.coefficients]
         mean = jnp.concatenate([jnp.zeros(0), *(m for m, _ in moments)])
         return mean, jax.scipy.linalg.block_diag(jnp.zeros((0, 0)), *(C for _, C in moments))
 
-    def _named(self, params: Parameters, beta: Float[Array, " q"]) -> dict[str, Array]:
-        return Parameters({name: params.priors[name] for name in self.coefficients}).as_dict(beta)
+    def _named(self, beta: Float[Array, " q"]) -> dict[str, Array]:
+        return Parameters({name: self.parameters.priors[name] for name in self.coefficients}).as_dict(beta)
 
-    def _beta(self, params: Parameters, theta: Float[Array, " p"]) -> Float[Array, " q"]:
-        values = params.as_dict(theta)
-        return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(values[name]) for name in self.coefficients)])
+    def _delta(self, theta: Float[Array, " p"]) -> Float[Array, " q"]:
+        """The coefficients less their prior mean."""
+        values = self.parameters.as_dict(theta)
+        beta = jnp.concatenate([jnp.zeros(0), *(jnp.ravel(values[name]) for name in self.coefficients)])
+        return beta - self._prior()[0]
 
-    def _is_coefficient(self, model: StateSpaceModel) -> Array:
-        params = parameters(model)
-        sizes = {name: part.stop - part.start for name, part in params.slices.items()}
-        return jnp.array([name in self.coefficients for name in params.names for _ in range(sizes[name])], bool)
+    def _is_coefficient(self) -> Array:
+        slices = self.parameters.slices
+        flags = [name in self.coefficients for name, part in slices.items() for _ in range(part.start, part.stop)]
+        return jnp.array(flags, bool)
 
     def _coefficients(
-        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
+        self, statistic: dict[str, Sums], theta: Float[Array, " p"]
     ) -> tuple[Float[Array, " q"], Float[Array, "q q"], Float[Array, " q"]]:
         """beta given the path and the variances: prior mean, Cholesky factor of the precision, information vector."""
-        params = parameters(model)
-        values = params.as_dict(theta)
-        beta_0, C_0 = self._prior(params)
+        values = self.parameters.as_dict(theta)
+        beta_0, C_0 = self._prior()
         precision = solve(cholesky(C_0), jnp.eye(beta_0.shape[0])) + statistic[""].FF.value
         information = statistic[""].Fz.value
         for name in self.variances:
@@ -202,35 +198,31 @@ class Conjugate(Gibbs):
             information += jnp.einsum("ij,ijb->b", inverse, statistic[name].Fz.value)
         return beta_0, cholesky(0.5 * (precision + precision.T)), information
 
-    def _inverse_gammas(
-        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
-    ) -> dict[str, tuple[Array, Array]]:
+    def _inverse_gammas(self, statistic: dict[str, Sums], theta: Float[Array, " p"]) -> dict[str, tuple[Array, Array]]:
         """Shape and rate of each variance given the path and the coefficients."""
-        params = parameters(model)
-        delta = self._beta(params, theta) - self._prior(params)[0]
+        delta = self._delta(theta)
         laws: dict[str, tuple[Array, Array]] = {}
         for name in self.variances:
-            prior: Any = params.priors[name]
+            prior: Any = self.parameters.priors[name]
             squares = jnp.maximum(statistic[name].squares(delta), 0.0)
             laws[name] = prior.concentration + 0.5 * statistic[name].count, prior.rate + 0.5 * squares
         return laws
 
     def _inverse_wisharts(
-        self, model: StateSpaceModel, statistic: dict[str, Sums], theta: Float[Array, " p"]
+        self, statistic: dict[str, Sums], theta: Float[Array, " p"]
     ) -> dict[str, tuple[Array, Array]]:
         """Degrees of freedom and scale of each covariance matrix given the path and the coefficients."""
-        params = parameters(model)
-        delta = self._beta(params, theta) - self._prior(params)[0]
+        delta = self._delta(theta)
         laws: dict[str, tuple[Array, Array]] = {}
         for name in self.matrices:
-            prior: Any = params.priors[name]
+            prior: Any = self.parameters.priors[name]
             scale = prior.scale_matrix + statistic[name].squares(delta)
             laws[name] = prior.concentration + statistic[name].count, 0.5 * (scale + scale.T)
         return laws
 
 
 def serves(model: StateSpaceModel, u: Array | None) -> bool:
-    """Whether the statistic is exact for this model: told from its priors and the traces of its laws."""
+    """Whether the statistic is exact for this model, according to its priors and the traces of its laws."""
     params = parameters(model)
 
     def trace(theta: Float[Array, " p"]) -> None:
@@ -239,7 +231,7 @@ def serves(model: StateSpaceModel, u: Array | None) -> bool:
         x = jnp.zeros(initial_law(model, p).event_shape)
         new = jnp.zeros(transition_law(model, p, x, u).event_shape)
         y = jnp.zeros(observation_law(model, p, x, u).event_shape)
-        gibbs.update(model, gibbs.init(model, x), x, new, x, y, u)
+        gibbs.update(gibbs.init(x), x, new, x, y, u)
 
     try:
         jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
@@ -249,7 +241,7 @@ def serves(model: StateSpaceModel, u: Array | None) -> bool:
 
 
 class ConjugateMarginals(Marginals):
-    """Normal coefficients, inverse-gamma variances; the elements of a matrix are described by their moments."""
+    """Normal coefficients and inverse-gamma variances; for the elements of a matrix, moments only."""
 
     mean: Float[Array, " p"]
     variance: Float[Array, " p"]
@@ -260,8 +252,8 @@ class ConjugateMarginals(Marginals):
     is_coefficient: Bool[Array, " p"]
 
     def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
-        """Exact for coefficients. For variances, whether the draw lies below: the incomplete gamma function costs more
-        than all the rest of the filter."""
+        """Exact for coefficients. For variances, whether the draw lies below, because the incomplete gamma function
+        would cost more than the rest of the filter."""
         smooth = jax.scipy.stats.norm.cdf(points, self.mean, jnp.sqrt(self.variance))
         return jnp.where(self.is_coefficient, smooth, jnp.asarray(self.theta <= points, points.dtype))
 
@@ -274,7 +266,7 @@ class ConjugateMarginals(Marginals):
 
 
 def _no_shape(like: Array) -> tuple[Array, Array]:
-    """Stands for "not an inverse gamma"; the rate only has to have a logarithm."""
+    """Placeholder for elements that are not inverse gamma; the rate must only be positive."""
     return jnp.zeros_like(like), jnp.ones_like(like)
 
 

@@ -1,85 +1,91 @@
-"""One law's log-density as a polynomial in theta: the sum over steps of these is the Gibbs density (theorem 3).
+"""The log-density of one law as a polynomial in theta; the sum over steps is the Gibbs density (theorem 3).
 
-Three forms. From the drift of a Gaussian law with known covariance, expanded and then squared with no term dropped: the
-increment never exceeds its maximum, so the density is proper whatever the expansion's error. From the log-density of the
-noise, as a series in the residual. From the log-density itself, by its values at nodes. Which one a law allows is read
-off its trace; so is which powers it needs, since a law is often linear in some parameters and does not see others.
+There are three forms. "drift": the drift of a Gaussian law with known covariance is expanded and then squared, without
+dropping a term; the increment never exceeds its maximum, so the density is proper whatever the error of the expansion.
+"noise": the log-density of the noise is a series in the residual. "density": the log-density itself is interpolated at
+nodes. The trace of a law tells which forms it allows and which powers it needs: a law is often linear in some parameters
+and independent of others.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
-from epf.errors import ModelError, SettingError, UnsupportedModelError
+from epf.errors import SettingError, UnsupportedModelError
 from epf.model._laws import gaussian_moments, is_gaussian, log_prob, log_prob_observed, observed, without_missing
-from epf.model._model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
+from epf.model._model import StateSpaceModel, initial_law, observation_law, transition_law
 from epf.model._tracing import depends_on
 from epf.numerics._linear_algebra import cholesky, solve_lower
-from epf.polynomial import _collocation as collocation
 from epf.polynomial._basis import Basis, Chebyshev, Monomial, from_values
-from epf.polynomial._indices import LIMIT, Indices, total_degree
-from epf.polynomial._nodes import along, coefficients_from_values, gauss, grid, values_from_coefficients
+from epf.polynomial._indices import (
+    LIMIT,
+    Indices,
+    along,
+    coefficients_from_values,
+    grid,
+    total_degree,
+    values_from_coefficients,
+)
 from epf.polynomial._structure import structure
-from epf.polynomial._work import work
 from epf.polynomial.taylor import _expand as taylor
 from epf.posterior._chart import Chart
-from epf.statistics._approximation import Approximation, Taylor
-from epf.statistics._law import Law, Laws
+from epf.statistics._approximation import Approximation
 
-Place = Callable[[Indices], Basis]  # the basis with these powers, at a particle's box or centre
-# By the number of parameters; half the degree of the log-density. With order 9 for two the sds of STAR come out 10% short.
+Law = Callable[[Float[Array, " p"]], Distribution]
+Place = Callable[[Indices], Basis]  # the basis with given powers, on a particle's box or about its centre
+# By the number of parameters; half the degree of the log-density. With order 9 for two, the sds of STAR are 10% too small.
 _ORDERS = {"drift": {1: 7, 2: 12, 3: 4, 4: 3}, "noise": {1: 7, 2: 9, 3: 4, 4: 3}, "density": {1: 10, 2: 9, 3: 4, 4: 3}}
-_AMONG_OTHERS = 9  # for a parameter that enters by itself in a model of several: with 7 sds are up to 14% short
-_ROOM = 160  # coefficients a particle up to which an order is raised
-_CROWD = 1.6  # nodes a coefficient, above which scattered points are cheaper than a grid
+_AMONG_OTHERS = 9  # for a parameter that enters by itself, among others: with 7 sds are up to 14% too small
+_ROOM = 160  # coefficients per particle up to which the order is raised
+_CROWD = 1.6  # nodes per coefficient above which scattered points are cheaper than a grid
 
 
-class Expansion(eqx.Module):
-    """How one law becomes a polynomial: what is expanded in which powers, and the powers of the log-density."""
+class Laws(NamedTuple):
+    """The law of one particle given its state, and the value at which its log-density is wanted.
 
-    form: str = eqx.field(static=True)
-    of: Indices = eqx.field(static=True)
-    result: Indices = eqx.field(static=True)
-    order: int = eqx.field(static=True)
+    With `many`, of all particles: they are the last axis of `state` and `value`.
+    """
+
+    of: Callable[[Float[Array, " p"], Array], Distribution]  # coordinates z and state
+    state: Float[Array, "..."]
+    value: Float[Array, "..."]
+    many: bool
+
+    def each(self, function: Callable[[Law, Array], Array]) -> Array:
+        """`function` of the law and the value of every particle, particles last.
+
+        Use it inside loops over nodes or coefficients, so that particles are the last axis of every array: otherwise XLA
+        transposes arrays, which takes longer than the arithmetic.
+        """
+
+        def one(state: Array, value: Array) -> Array:
+            return function(lambda z: self.of(z, state), value)
+
+        return jax.vmap(one, -1, -1)(self.state, self.value) if self.many else one(self.state, self.value)
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """How one law becomes a polynomial: the form, the powers of what is expanded, and the powers of the log-density."""
+
+    form: str
+    of: Indices
+    result: Indices
+    order: int
 
     def log_density(self, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
-        """The coefficients, in `result`, of log p(value; theta) up to a constant; components that are NaN left out."""
+        """The coefficients, in `result`, of log p(value; theta) up to a constant; NaN components are skipped."""
         form = {"drift": _from_drift, "noise": _from_noise, "density": _from_density}[self.form]
         return form(self, laws, place)
-
-    def near_the_middle(self, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
-        """The same for a drift in one parameter from its Taylor series about the middle of the box, where that is less work.
-
-        It asks for the drift once (sin(theta x): for a sine and a cosine), and is best where the density is.
-        """
-        basis = place(self.of)
-        white, start = _white(laws, basis.origin), jnp.zeros_like(basis.origin)
-
-        def series() -> Float[Array, " terms k *particles"]:
-            return taylor.expand(lambda u: white(basis.origin + basis.scale * u), Monomial(self.of, start))
-
-        try:
-            program = jax.make_jaxpr(series)()
-        except UnsupportedModelError:  # a function that can only be evaluated
-            return self.log_density(laws, place)
-        nodes = jnp.zeros((self.of.size, *start.shape))
-        if work(program) > work(jax.make_jaxpr(jax.vmap(white))(nodes)):
-            return self.log_density(laws, place)
-        coefficients = jaxpr_as_fun(program)()[0]
-        nodes = jnp.asarray(gauss(2 * self.of.orders[0] + 1), coefficients.dtype)
-        u = nodes.reshape(-1, *(1 for _ in coefficients.shape[1:]))
-        return self._minus_half_the_square(Monomial(self.of, start).sum_first(coefficients[:, None], u))
 
     def _minus_half_the_square(self, values: Float[Array, "..."]) -> Float[Array, " terms *particles"]:
         """From whitened residuals, [*nodes, k, *particles], at the nodes of `result`."""
@@ -88,7 +94,7 @@ class Expansion(eqx.Module):
 
 
 def plan(where: str, law: Law, value: Float[Array, "*event"], p: int, settings: Approximation) -> Expansion | None:
-    """The expansion of one law, None if it says nothing of the parameters."""
+    """The expansion of one law, None if it does not depend on the parameters."""
     z = jnp.zeros(p)
     if not depends_on(law, z):
         return None
@@ -116,15 +122,14 @@ def plan(where: str, law: Law, value: Float[Array, "*event"], p: int, settings: 
         remedy = f"order={smaller} fits" if smaller else "no order fits, so make some parameters known with epf.fix"
         raise SettingError(
             f"{type(settings).__name__}(order={order}): the log-density of {where}() in {p} parameters has more than "
-            f"{LIMIT} coefficients a particle ({error}); {remedy}."
+            f"{LIMIT} coefficients per particle ({error}); {remedy}."
         ) from None
 
 
 def plan_expansions(
-    model: StateSpaceModel, approximation: Approximation, u: Array | None
-) -> dict[str, Expansion | None] | None:
-    """How each law of a model is expanded; None if it cannot be traced, because it has inputs that are not here yet."""
-    chart = Chart(parameters(model), plain=isinstance(approximation, Taylor))
+    model: StateSpaceModel, chart: Chart, approximation: Approximation, u: Array | None
+) -> dict[str, Expansion | None]:
+    """How each law of a model is expanded; `u` is a row of its inputs, if it has any."""
     params = chart.parameters
     found: dict[str, Expansion | None] = {}
 
@@ -145,15 +150,8 @@ def plan_expansions(
         for where, (of, value) in laws.items():
             found[where] = plan(where, of, value, params.size, approximation)
 
-    with suppress(ModelError):
-        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-    return found if len(found) == 3 else None
-
-
-def any_expansion(p: int, settings: Approximation) -> tuple[Indices, Approximation]:
-    """The powers for a model that cannot be looked at yet, those of any law in all parameters; and the order for them."""
-    order = settings.order or _default_order("density", p)
-    return total_degree(p, 2 * order), settings if p <= 2 else replace(settings, order=order)
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    return found
 
 
 def _default_order(form: str, p: int) -> int:
@@ -161,7 +159,7 @@ def _default_order(form: str, p: int) -> int:
 
 
 def _fuller_order(form: str, law: Law, value: Array, p: int, least: int) -> int:
-    """Parameters that enter each by itself need the order of one, however many they are; as far as it costs little."""
+    """A higher order where parameters enter one by one: these need the order of a single parameter, if that is cheap."""
     together = structure(lambda z: gaussian_moments(law(z))[0], p).together
     most = _AMONG_OTHERS if together <= 1 else _default_order(form, together)
     for order in range(most, least, -1):
@@ -196,20 +194,20 @@ def _fits(form: str, law: Law, value: Array, p: int, order: int) -> bool:
 
 
 def _from_drift(self: Expansion, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:
-    """-1/2 |L^-1 (value - drift)|^2, H^i and J^i of the paper's equations 11 and 12 in one."""
+    """-1/2 |L^-1 (value - drift)|^2: H^i and J^i of equations 11 and 12 of the paper together."""
     basis, sizes = place(self.of), tuple(order + 1 for order in self.of.orders)
     white = _white(laws, basis.origin)
     if isinstance(basis, Monomial):
         coefficients = taylor.expand(white, basis)
     else:
         assert isinstance(basis, Chebyshev)
-        values = jax.vmap(white)(collocation.nodes(basis))
+        values = jax.vmap(white)(basis.nodes())
+        values = values.reshape(*sizes, *values.shape[1:])
         if self.of.size == prod(sizes):
-            values = values.reshape(*sizes, *values.shape[1:])
             for i, order in enumerate(self.of.orders):
                 values = along(_interpolation(order), values, i)
             return self._minus_half_the_square(values)
-        coefficients = collocation.transform(basis, values)  # powers that the set leaves out are left out
+        coefficients = self.of.sparse(from_values(values, len(sizes)))  # without the powers outside the set
     return -0.5 * jnp.sum(basis.multiply(coefficients, coefficients), axis=1)
 
 
@@ -230,7 +228,7 @@ def _white(laws: Laws, origin: Float[Array, " p"]) -> Callable[[Float[Array, " p
 
 @lru_cache
 def _interpolation(order: int) -> Float[np.ndarray, "more nodes"]:
-    """From the values at its nodes of a polynomial to those at the nodes of its square."""
+    """From the values of a polynomial at its nodes to its values at the nodes of its square."""
     return values_from_coefficients(2 * order + 1, order) @ coefficients_from_values(order + 1)
 
 
@@ -245,7 +243,7 @@ def _noise_of_one(self: Expansion, law: Law, value: Array, place: Place) -> Floa
     assert isinstance(basis, Monomial)
     value = jnp.asarray(value, float)
     if value.ndim != 0:
-        raise UnsupportedModelError("Taylor(of='noise') is for a law of one number: use of='density' for a vector.")
+        raise UnsupportedModelError("Taylor(of='noise') needs a scalar law: use of='density' for a vector.")
 
     def location(z: Float[Array, " p"]) -> Float[Array, ""]:
         return jnp.asarray(law(z).loc)  # pyright: ignore[reportAttributeAccessIssue]
@@ -265,7 +263,7 @@ def _noise_of_one(self: Expansion, law: Law, value: Array, place: Place) -> Floa
 
 
 def _cut(wanted: Indices, coefficients: Array, given: Indices) -> Array:
-    """Coefficients in a smaller set, where those left out are known to be zero."""
+    """Coefficients in a smaller set of powers; the others are known to be zero."""
     place = {k: i for i, k in enumerate(given.exponents)}
     return coefficients[np.array([place[k] for k in wanted.exponents])]
 
@@ -288,7 +286,7 @@ def _from_density(self: Expansion, laws: Laws, place: Place) -> Float[Array, " t
 
 
 def points_of(indices: Indices) -> Float[np.ndarray, "points p"]:
-    """Where on the cube a log-density is evaluated: a grid of Gauss nodes, or scattered points if those are too many."""
+    """The points of the cube at which a log-density is evaluated: a grid of Gauss nodes, or fewer scattered points."""
     count = prod(order + 1 for order in indices.orders)
     if indices.parameters <= 2 or count <= _CROWD * indices.size:
         return grid(indices.orders)
@@ -297,7 +295,7 @@ def points_of(indices: Indices) -> Float[np.ndarray, "points p"]:
 
 @lru_cache
 def _scattered(indices: Indices) -> Float[np.ndarray, "points p"]:
-    """Kronecker's sequence of the generalised golden ratio, bent to Chebyshev's density."""
+    """A Kronecker sequence (generalised golden ratio), transformed to the Chebyshev density."""
     p, count = indices.parameters, int(np.ceil(_CROWD * indices.size))
     ratio = np.max(np.roots([1.0, *([0.0] * (p - 1)), -1.0, -1.0]).real)
     steps = ratio ** -np.arange(1.0, p + 1.0)
@@ -306,13 +304,9 @@ def _scattered(indices: Indices) -> Float[np.ndarray, "points p"]:
 
 @lru_cache
 def _fit(indices: Indices) -> Float[np.ndarray, "terms points"]:
-    """Least squares at the scattered points: a fixed matrix, since the points are the same on every box."""
+    """The least-squares fit at the scattered points: a constant matrix, because the points are the same on every box."""
     columns = [
         np.prod([np.cos(k * np.arccos(x)) for k, x in zip(exponent, _scattered(indices).T, strict=True)], axis=0)
         for exponent in indices.exponents
     ]
     return np.linalg.pinv(np.stack(columns, axis=1))
-
-
-def is_taylor(settings: Approximation) -> bool:
-    return isinstance(settings, Taylor)

@@ -1,67 +1,103 @@
-"""The extended parameter filter's statistic: log p(theta | path) as a polynomial of fixed size (theorem 3 of the paper).
+"""The statistic of the extended parameter filter: draws and marginals of prior x exp(polynomial).
 
-Every step adds the polynomial of its log-density; the prior is kept exact and is not part of the sum. The constant term
-says nothing of theta and is dropped. Polynomials live on a box (Chebyshev) or about a centre (Taylor), in the
-coordinates of the `Chart`; each particle carries its own box, which may be the same for all, and `following` moves it.
+For one or two parameters both are read off grids of the particles' boxes, for all particles side by side.
 """
-
-from collections.abc import Callable
-from dataclasses import replace
-from math import prod
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
-from numpyro.distributions import Distribution
 
-from epf.model._laws import log_prob_observed
-from epf.model._model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
-from epf.model._tracing import depends_on
+from epf.errors import SettingError, UnsupportedModelError
+from epf.model._laws import draw
+from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._parameters import as_parameter
 from epf.numerics._chunks import in_chunks
-from epf.numerics._keys import packed, particle_keys, unpacked
-from epf.numerics._sums import Compensated, Plain
-from epf.polynomial._basis import Basis, Chebyshev, Monomial, design_on_cube
+from epf.numerics._keys import packed, particle_keys, root_key, unpacked
 from epf.polynomial._indices import Indices
-from epf.polynomial._nodes import along
-from epf.posterior._chart import Chart
-from epf.posterior._quadrature import grid
+from epf.posterior._chart import Chart, prior_box
+from epf.posterior._quadrature import cumulative, grid, hermite, weights
 from epf.posterior.samplers._base import Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF, inverse_side_by_side, resolved
 from epf.statistics import _approximation as settings
-from epf.statistics._base import Gibbs
-from epf.statistics._expansion import any_expansion, plan, plan_expansions
-from epf.statistics._law import Laws
-from epf.statistics._marginals import (
-    POINTS,
-    PolynomialMarginals,
-    joint_marginals,
-    marginals_on_grids,
-    normalised,
-)
-from epf.statistics._start import first_box, first_centre
+from epf.statistics._base import Gibbs, Marginals
+from epf.statistics._expansion import plan_expansions, points_of
+from epf.statistics._log_density import PathPolynomial as PathPolynomial
+from epf.statistics._log_density import PolynomialLogDensity
+
+_POINTS = 41
+_STATES = 16  # simulated, at which the log-density is tried before anything is compiled
+_NO_MASS = 80.0  # nats below the prior's peak: less than the smallest float
 
 
-class PathPolynomial(eqx.Module):
-    """What one particle remembers: coefficients, the box where its density is, and the centre if that moves."""
+class PolynomialMarginals(Marginals):
+    """Densities and distribution functions of the elements of theta on uniform grids of their boxes."""
 
-    coefficients: Compensated | Plain
+    mean: Float[Array, " p"]
+    variance: Float[Array, " p"]
+    density: Float[Array, "p points"]
+    """Of the coordinate z on the cube, so that its integral from -1 to 1 is 1."""
+    below: Float[Array, "p points"]
     low: Float[Array, " p"]
     high: Float[Array, " p"]
-    centre: Float[Array, " p"] | None
+    chart: Chart
+
+    @classmethod
+    def on_grids(
+        cls, chart: Chart, density: Float[Array, "p points"], low: Float[Array, " p"], high: Float[Array, " p"]
+    ) -> "PolynomialMarginals":
+        """The marginals of one particle from their densities on the cube."""
+        points = density.shape[1]
+        origin, scale = 0.5 * (low + high), 0.5 * (high - low)
+        weight = jnp.asarray(weights(points), density.dtype)
+        cube = jnp.broadcast_to(jnp.asarray(grid(points), density.dtype)[:, None], (points, low.shape[0]))
+        theta = jax.vmap(lambda u: chart.theta(origin + scale * u))(cube).T
+        centre = chart.theta(origin)[:, None]  # differences from it keep their digits
+        mean = jnp.sum(density * weight * (theta - centre), axis=1)
+        variance = jnp.sum(density * weight * (theta - centre - mean[:, None]) ** 2, axis=1)
+        below = jnp.matmul(density, jnp.asarray(cumulative(points), density.dtype).T, precision="highest")
+        return cls(centre[:, 0] + mean, variance, density, below, low, high, chart)
+
+    def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
+        at = self._cube(points)
+        left, t, gap = self._cell(at)
+        f0, f1 = self._pick(self.density, left), self._pick(self.density, left + 1)
+        F0, F1 = self._pick(self.below, left), self._pick(self.below, left + 1)
+        inside = hermite(t, F0, gap * f0, F1, gap * f1)
+        return jnp.where(at <= -1.0, 0.0, jnp.where(at >= 1.0, 1.0, jnp.clip(inside, 0.0, 1.0)))
+
+    def pdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
+        at = self._cube(points)
+        left, t, _ = self._cell(at)
+        before, f0, f1, after = (self._pick(self.density, left + i) for i in (-1, 0, 1, 2))
+        inside = jnp.maximum(hermite(t, f0, 0.5 * (f1 - before), f1, 0.5 * (after - f0)), 0.0)
+        z = jnp.clip(self._point(points), self.low, self.high)
+        slope = jnp.abs(self.chart.slopes(z)) * 0.5 * (self.high - self.low)
+        return jnp.where(jnp.abs(at) <= 1.0, inside / slope, 0.0)
+
+    def _point(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
+        """Chart of values that may lie outside their support, where a logarithm would be NaN."""
+        z = self.chart.point(points)
+        return jnp.where(jnp.isnan(z), -jnp.inf, z)
+
+    def _cube(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
+        return (2.0 * self._point(points) - self.low - self.high) / (self.high - self.low)
+
+    def _cell(self, at: Float[Array, " p"]) -> tuple[Array, Array, float]:
+        cells = self.density.shape[1] - 1
+        place = 0.5 * (jnp.clip(at, -1.0, 1.0) + 1.0) * cells
+        left = jnp.clip(jnp.floor(place).astype(int), 0, cells - 1)
+        return left, place - left, 2.0 / cells
+
+    @staticmethod
+    def _pick(rows: Float[Array, "p points"], at: Array) -> Float[Array, " p"]:
+        at = jnp.clip(at, 0, rows.shape[1] - 1)
+        return jnp.take_along_axis(rows, at[:, None], axis=1)[:, 0]
 
 
-class LogPolynomial(Gibbs):
-    """p(theta | path) as prior x exp(polynomial), for any law of a model."""
-
-    indices: Indices = eqx.field(static=True)
-    approximation: settings.Approximation
-    sampler: Sampler
-    discount: float
-    follow_mode: str = eqx.field(static=True)
-    near_the_middle: bool = eqx.field(default=False, static=True)  # whether steps are expanded there
+class LogPolynomial(PolynomialLogDensity):
+    """p(theta | path) as prior x exp(polynomial), drawn from and integrated on grids."""
 
     @classmethod
     def of(
@@ -72,360 +108,205 @@ class LogPolynomial(Gibbs):
         discount: float,
         u: Array | None,
     ) -> "LogPolynomial":
-        """The Gibbs density of a model; `u` is a row of its inputs, if it has any."""
-        expansions = plan_expansions(model, approximation, u)
-        p = parameters(model).size
-        if expansions is None:
-            (indices, approximation), forms = any_expansion(p, approximation), {"density"}
-        else:
-            found = [expansion for expansion in expansions.values() if expansion is not None]
-            powers = {k for expansion in found for k in expansion.result.exponents} | {(0,) * p}
-            indices, forms = Indices(tuple(powers)), {expansion.form for expansion in found}
-        return cls(indices, approximation, sampler, discount, _follow(approximation, forms, discount, p))
+        """Decide once what to expand, in which powers and where; `u` is a row of the model's inputs, if it has any."""
+        taylor = isinstance(approximation, settings.Taylor)
+        chart = Chart(parameters(model), plain=taylor)
+        expansions = plan_expansions(model, chart, approximation, u)
+        found = [expansion for expansion in expansions.values() if expansion is not None]
+        powers = {k for expansion in found for k in expansion.result.exponents} | {(0,) * chart.parameters.size}
+        low, high = settings.first_box(chart, approximation)
+        return cls(
+            model,
+            chart.parameters,
+            chart,
+            low,
+            high,
+            settings.first_centre(chart, approximation) if taylor else None,
+            sampler,
+            discount,
+            approximation,
+            tuple(expansions.items()),
+            Indices(tuple(powers)),
+            _follow_mode(approximation, {expansion.form for expansion in found}, discount, chart.parameters.size),
+        )
 
-    def of_lower_order(self, model: StateSpaceModel, u: Array | None) -> "LogPolynomial | None":
-        """The same statistic with steps expanded to half the order, where the order is the library's choice.
-
-        Only for drifts on a shared box: there a step is as good as the box is narrow. For one parameter they are expanded
-        about the middle of the box (SIN: enough for all steps from t = 50 on, where at nodes it is for 76 to 97%).
-        """
-        if self.approximation.order is not None or not self.moves or self.follow_mode != "shared":
-            return None
-        laws = [law for law in (plan_expansions(model, self.approximation, u) or {}).values() if law is not None]
-        if not laws or any(law.form != "drift" for law in laws):
-            return None
-        lower = replace(self.approximation, order=(max(law.order for law in laws) + 1) // 2)
-        fewer = [law for law in (plan_expansions(model, lower, u) or {}).values() if law is not None]
-        if all(law.of == other.of for law, other in zip(laws, fewer, strict=True)):  # polynomials as they are
-            return None
-        return replace(self, approximation=lower, near_the_middle=parameters(model).size == 1)
-
-    @property
-    def moves(self) -> bool:
-        """Whether polynomials are carried to another box as the posterior shrinks."""
-        return isinstance(self.approximation, settings.Chebyshev) and self.follow_mode != "no"
-
-    @property
-    def _sum(self) -> type[Compensated] | type[Plain]:
-        """On a box that follows the posterior no value is ever more than some hundred nats, and float32 adds those to
-        1e-5; on one that stays they grow with time."""
-        return Plain if self.moves else Compensated
-
-    @property
-    def recentres(self) -> bool:
-        return isinstance(self.approximation, settings.Taylor) and self.approximation.follow
-
-    def chart(self, model: StateSpaceModel) -> Chart:
-        return Chart(parameters(model), plain=isinstance(self.approximation, settings.Taylor))
-
-    def basis(self, model: StateSpaceModel, statistic: PathPolynomial) -> Basis:
-        """What the particle's coefficients multiply."""
-        return self._place(model, statistic)(self.indices)
-
-    def init(self, model: StateSpaceModel, x_0: Float[Array, "*state"]) -> PathPolynomial:
-        low, high = first_box(self.chart(model), self.approximation)
-        centre = first_centre(self.chart(model), self.approximation) if self.recentres else None
-        empty = PathPolynomial(self._sum.zero((self.indices.size,)), low, high, centre)
-        coefficients = self._expanded(model, empty, "initial", lambda p, _: initial_law(model, p), x_0, x_0)
-        return self.add(empty, coefficients)
-
-    def update(
-        self,
-        model: StateSpaceModel,
-        statistic: PathPolynomial,
-        x_prev: Float[Array, "*state"],
-        new: Float[Array, "*new"],
-        x: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Array | None,
-    ) -> PathPolynomial:
-        return self.add(statistic, self.increment(model, statistic, x_prev, new, x, y, u))
-
-    def update_all(self, model: StateSpaceModel, statistic: PathPolynomial, piece: Any) -> PathPolynomial:
-        """On one box nodes and middle are the same for all particles."""
-        if not self.moves or self.follow_mode == "each":
-            return super().update_all(model, statistic, piece)
-        x_prev, new, x, y, u = piece
-        box = jax.tree.map(lambda leaf: leaf[..., 0], statistic)
-
-        def step(past: Any, path: tuple[Array, Array, Array]) -> Any:
-            return self._sum_with(past, self.increment(model, box, *path, y, u, many=True))
-
-        rows = min(prod(order + 1 for order in self.indices.orders), 8 * self.indices.size)
-        sums = in_chunks(step, statistic.coefficients, (x_prev, new, x), max(rows, 64))
-        return eqx.tree_at(lambda s: s.coefficients, statistic, sums)
-
-    def move(self, statistic: PathPolynomial, low: Float[Array, " p"], high: Float[Array, " p"]) -> PathPolynomial:
-        """The same polynomial on another box."""
-        old, new = (Chebyshev(self.indices, *box) for box in ((statistic.low, statistic.high), (low, high)))
-        moved = old.move(statistic.coefficients.value, new).at[0].set(0.0)
-        return PathPolynomial(self._sum.zero(moved.shape).add(moved), low, high, statistic.centre)
-
-    def recentre(self, statistic: PathPolynomial, centre: Float[Array, " p"]) -> PathPolynomial:
-        """The same polynomial about another centre."""
-        assert statistic.centre is not None
-        old, new = Monomial(self.indices, statistic.centre), Monomial(self.indices, centre)
-        moved = old.move(statistic.coefficients.value, new).at[0].set(0.0)
-        return PathPolynomial(self._sum.zero(moved.shape).add(moved), statistic.low, statistic.high, centre)
-
-    def add(self, statistic: PathPolynomial, increment: Float[Array, " terms"]) -> PathPolynomial:
-        """One step's polynomial, added to what is left of the past."""
-        return eqx.tree_at(lambda s: s.coefficients, statistic, self._sum_with(statistic.coefficients, increment))
-
-    def _sum_with(self, past: Any, increment: Float[Array, " terms *particles"]) -> Any:
-        if self.discount < 1.0:
-            past = jax.tree.map(lambda part: self.discount * part, past)
-        return past.add(increment.at[0].set(0.0))
-
-    def increment(
-        self,
-        model: StateSpaceModel,
-        statistic: PathPolynomial,
-        x_prev: Float[Array, "..."],
-        new: Float[Array, "..."],
-        x: Float[Array, "..."],
-        y: Float[Array, "*y"],
-        u: Array | None,
-        many: bool = False,
-    ) -> Float[Array, " terms *particles"]:
-        """The polynomial of one step's log-density on the particle's box; or of `many` particles', who share that box."""
-        if many:
-            y = jnp.broadcast_to(jnp.asarray(y)[..., None], (*jnp.shape(y), x.shape[-1]))
-
-        def transition(p: Any, x_prev: Array) -> Distribution:
-            return transition_law(model, p, x_prev, u)
-
-        def observation(p: Any, x: Array) -> Distribution:
-            return observation_law(model, p, x, u)
-
-        moved = self._expanded(model, statistic, "transition", transition, x_prev, new, many)
-        return moved + self._expanded(model, statistic, "observation", observation, x, y, many)
-
-    def exact_increment(
-        self,
-        model: StateSpaceModel,
-        z: Float[Array, " p"],
-        x_prev: Float[Array, "*state"],
-        new: Float[Array, "*new"],
-        x: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Array | None,
-    ) -> Float[Array, ""]:
-        """What `increment` stands for, at one point, up to a constant: laws that do not see the parameters are left out."""
-        chart = self.chart(model)
-
-        def law(where: Callable[[Any], Distribution], value: Array) -> Float[Array, ""]:
-            def of(z: Float[Array, " p"]) -> Distribution:
-                return where(chart.parameters.named(chart.theta(z)))
-
-            return log_prob_observed(of(z), value) if depends_on(of, z) else jnp.zeros(())
-
-        moved = law(lambda p: transition_law(model, p, x_prev, u), new)
-        return moved + law(lambda p: observation_law(model, p, x, u), y)
-
-    def on_cube(
-        self, model: StateSpaceModel, statistic: PathPolynomial
-    ) -> Callable[[Float[np.ndarray | Array, "points p"]], Float[Array, " points"]]:
-        """The log-density in the coordinates of the particle's box, -1 to 1 along each parameter.
-
-        The basis on the cube is the same for all particles, so at fixed points this is one matrix product for all.
-        """
+    def draw(self, key: PRNGKeyArray, statistic: PathPolynomial, theta: Float[Array, " p"]) -> Float[Array, " p"]:
         origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
-        chart, coefficients = self.chart(model), statistic.coefficients.value
-        p = chart.parameters.size
-
-        def log_density(points: Float[np.ndarray | Array, "points p"]) -> Float[Array, " points"]:
-            z = origin + scale * points
-            if self.moves and isinstance(points, np.ndarray):
-                design = design_on_cube(self.indices, points)
-            else:
-                here = jnp.asarray(points)
-                design = self.on_the_cube(p).design(here) if self.moves else self.basis(model, statistic).design(z)
-            return jnp.matmul(design, coefficients, precision="highest") + jax.vmap(chart.log_prior)(z)
-
-        return log_density
-
-    def on_grid(
-        self, model: StateSpaceModel, statistic: PathPolynomial, line: Float[np.ndarray, " points"]
-    ) -> Float[Array, "*points particles"]:
-        """The log-densities of all particles on the grid `line` x .. x `line` of the one box that they share."""
-        low, high = statistic.low[:, 0], statistic.high[:, 0]
-        origin, scale, p = 0.5 * (low + high), 0.5 * (high - low), low.shape[0]
-        axes = np.meshgrid(*([line] * p), indexing="ij")
-        z = origin + scale * jnp.asarray(np.stack([axis.ravel() for axis in axes], axis=1), low.dtype)
-        log_prior = jax.vmap(self.chart(model).log_prior)(z).reshape([len(line)] * p)
-        first = jax.tree.map(lambda leaf: leaf[..., 0], statistic)
-        values = self.indices.dense(statistic.coefficients.value)
-        for i, order in enumerate(self.indices.orders):
-            design = self._design_along(
-                i, order, self.basis(model, first), line, origin[i] + scale[i] * jnp.asarray(line)
-            )
-            values = along(design, values, i)
-        return values + log_prior[..., None]
-
-    def log_density(
-        self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
-    ) -> Float[Array, ""]:
-        z = self.chart(model).point(theta)
-        polynomial = self.basis(model, statistic).evaluate(statistic.coefficients.value, z)
-        inside = jnp.all((z >= statistic.low) & (z <= statistic.high))
-        return jnp.where(inside, parameters(model).log_prior(theta) + polynomial, -jnp.inf)
-
-    def draw(
-        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
-    ) -> Float[Array, " p"]:
-        origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
-        chart = self.chart(model)
-        here = jnp.clip((chart.point(theta) - origin) / scale, -1.0, 1.0)
-        moved = self.sampler.draw(key, self.on_cube(model, statistic), here)
-        return chart.theta(origin + scale * moved)
+        here = jnp.clip((self.chart.point(theta) - origin) / scale, -1.0, 1.0)
+        moved = self.sampler.draw(key, self.on_cube(statistic), here)
+        return self.chart.theta(origin + scale * moved)
 
     def draw_all(
-        self, key: PRNGKeyArray, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, "p particles"]
+        self, key: PRNGKeyArray, statistic: PathPolynomial, theta: Float[Array, "p particles"]
     ) -> Float[Array, "p particles"]:
-        """For one or two parameters on one box, written out for many particles at once: the quickest by far."""
-        if self.follow_mode == "each":
-            return super().draw_all(key, model, statistic, theta)
+        """`draw` for all particles: on one grid of the cube for one or two parameters, which is by far the fastest."""
         if isinstance(self.sampler, InverseCDF) and theta.shape[0] <= 2:
-            return self._draw_on_grid(key, model, statistic, theta, self.sampler.points)
-        # On one box densities are much alike: a sampler may learn from their mean what it would from each.
+            return self._draw_on_grid(key, statistic, theta, self.sampler.points)
+        if not self.shared:
+            return super().draw_all(key, statistic, theta)
+        # On a shared box all densities are similar: the sampler adapts to their mean once instead of to each of them.
         mean = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=-1), statistic)
-        sampler = self.sampler.near(self.on_cube(model, mean), jnp.zeros_like(theta[:, 0]))
-        return Gibbs.draw_all(eqx.tree_at(lambda g: g.sampler, self, sampler), key, model, statistic, theta)
+        sampler = self.sampler.near(self.on_cube(mean), jnp.zeros_like(theta[:, 0]))
+        return Gibbs.draw_all(eqx.tree_at(lambda g: g.sampler, self, sampler), key, statistic, theta)
 
     def _draw_on_grid(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        statistic: PathPolynomial,
-        theta: Float[Array, "p particles"],
-        points: int,
+        self, key: PRNGKeyArray, statistic: PathPolynomial, theta: Float[Array, "p particles"], points: int
     ) -> Float[Array, "p particles"]:
-        """`InverseCDF.draw` with one grid for all; particle by particle in a part where that does not resolve them all."""
-        chart, p = self.chart(model), theta.shape[0]
+        """`InverseCDF.draw` side by side; one particle after the other in a chunk that the grid does not resolve."""
+        p = theta.shape[0]
 
         def draw(theta: Float[Array, "p some"], given: tuple[Array, PathPolynomial]) -> Float[Array, "p some"]:
             words, statistic = given
             keys = jax.vmap(unpacked, -1)(words)
-            values = self.on_grid(model, statistic, grid(points))
+            values = self.on_grid(statistic, grid(points))
 
             def second(first: Float[Array, " some"]) -> Float[Array, "points some"]:
-                along = jax.vmap(lambda s, first: self._second_given_first(model, s, first, points), -1, -1)
-                return along(statistic, first)
+                section = jax.vmap(lambda s, first: self._second_given_first(s, first, points), -1, -1)
+                return section(statistic, first)
 
-            def at_once() -> Float[Array, "p some"]:
+            def side_by_side() -> Float[Array, "p some"]:
                 fractions = jax.vmap(lambda key: jax.random.uniform(key, (p,), theta.dtype), out_axes=-1)(keys)
                 u = inverse_side_by_side(values, fractions, second)
                 z = statistic.low + (statistic.high - statistic.low) * u
-                inside = jnp.isfinite(jax.vmap(chart.log_prior, -1, -1)(z))
-                return jnp.where(inside, jax.vmap(chart.theta, -1, -1)(z), theta)
+                inside = jnp.isfinite(jax.vmap(self.chart.log_prior, -1, -1)(z))
+                return jnp.where(inside, jax.vmap(self.chart.theta, -1, -1)(z), theta)
 
             def one_by_one() -> Float[Array, "p some"]:
-                return jax.vmap(lambda key, s, theta: self.draw(key, model, s, theta), (0, -1, -1), -1)(
-                    keys, statistic, theta
-                )
+                return jax.vmap(self.draw, (0, -1, -1), -1)(keys, statistic, theta)
 
-            return jax.lax.cond(jnp.all(resolved(values)), at_once, one_by_one)
+            return jax.lax.cond(jnp.all(resolved(values)), side_by_side, one_by_one)
 
         words = jax.vmap(packed, out_axes=-1)(particle_keys(key, theta.shape[1]))
         return in_chunks(draw, theta, (words, statistic), rows=points**p)
 
     def _second_given_first(
-        self, model: StateSpaceModel, statistic: PathPolynomial, first: Float[Array, ""], points: int
+        self, statistic: PathPolynomial, first: Float[Array, ""], points: int
     ) -> Float[Array, " points"]:
         """The log-density of the second of two parameters on the grid, where the first is at a fraction of its box."""
         line = grid(points)
         u = jnp.stack([jnp.broadcast_to(2.0 * first - 1.0, points), jnp.asarray(line, first.dtype)], axis=1)
         z = 0.5 * (statistic.low + statistic.high) + 0.5 * (statistic.high - statistic.low) * u
-        at, basis = (u, self.on_the_cube(2)) if self.moves else (z, self.basis(model, statistic))
+        at, basis = (u, self.unit_basis) if self.moves else (z, self.basis(statistic))
         section = basis.sections(statistic.coefficients.value, at[0])[1]
-        design = self._design_along(1, section.shape[0] - 1, basis, line, z[:, 1])
-        return jnp.matmul(design, section, precision="highest") + jax.vmap(self.chart(model).log_prior)(z)
+        design = self.design_along(1, section.shape[0] - 1, basis, line, z[:, 1])
+        return jnp.matmul(design, section, precision="highest") + jax.vmap(self.chart.log_prior)(z)
 
-    def marginals(
-        self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
-    ) -> PolynomialMarginals:
-        density = self.marginal_densities(model, statistic, theta)
-        return marginals_on_grids(self.chart(model), density, statistic.low, statistic.high)
+    def marginals(self, statistic: PathPolynomial, theta: Float[Array, " p"]) -> PolynomialMarginals:
+        one = jax.tree.map(lambda leaf: leaf[..., None], statistic)
+        density = self.marginal_densities(one, theta[:, None], _POINTS)[..., 0]
+        return PolynomialMarginals.on_grids(self.chart, density, statistic.low, statistic.high)
 
     def marginal_densities(
-        self, model: StateSpaceModel, statistic: PathPolynomial, theta: Float[Array, " p"]
+        self, statistic: PathPolynomial, theta: Float[Array, "p particles"], points: int
+    ) -> Float[Array, "p points particles"]:
+        """Exact for one and two parameters; for three and more, given the particle's draws of the other parameters."""
+        if theta.shape[0] <= 2:
+            return _joint_marginals(self.on_grid(statistic, grid(points)))
+        each = jax.vmap(lambda s, theta: self._conditionals(s, theta, points), -1, -1)
+        return _normalised(each(statistic, theta))
+
+    def _conditionals(
+        self, statistic: PathPolynomial, theta: Float[Array, " p"], points: int
     ) -> Float[Array, "p points"]:
-        """The density of each parameter on the cube; for three and more, given the particle's draw of the others."""
-        p = theta.shape[0]
-        if p <= 2:
-            return joint_marginals(self.on_cube(model, statistic), p)
-        chart, line = self.chart(model), grid(POINTS)
+        """The log-density of each parameter on the grid, the others being as they are in `theta`."""
         origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)
-        here = chart.point(theta)
-        # On the cube the basis is the same for all particles, and so are its functions on the grid.
-        basis = self.on_the_cube(p) if self.moves else self.basis(model, statistic)
+        here, line = self.chart.point(theta), grid(points)
+        basis = self.unit_basis if self.moves else self.basis(statistic)
         sections = basis.sections(statistic.coefficients.value, (here - origin) / scale if self.moves else here)
         values = []
         for i, section in enumerate(sections):
             at = origin[i] + scale[i] * jnp.asarray(line, theta.dtype)
-            design = self._design_along(i, section.shape[0] - 1, basis, line, at)
-            prior = jax.vmap(chart.log_prior)(jnp.broadcast_to(here, (POINTS, p)).at[:, i].set(at))
+            design = self.design_along(i, section.shape[0] - 1, basis, line, at)
+            prior = jax.vmap(self.chart.log_prior)(jnp.broadcast_to(here, (points, len(here))).at[:, i].set(at))
             values.append(jnp.matmul(design, section, precision="highest") + prior)
-        return normalised(jnp.stack(values))
-
-    def _design_along(
-        self, i: int, order: int, basis: Basis, line: Float[np.ndarray, " points"], at: Float[Array, " points"]
-    ) -> Float[Array, "points degrees"]:
-        """The functions of parameter i alone, at points given as those of the cube and as they are on the box."""
-        powers = Indices(tuple((k,) for k in range(order + 1)))
-        if self.moves:
-            return design_on_cube(powers, line[:, None])
-        return _along_axis(basis, powers, i).design(at[:, None])
-
-    def on_the_cube(self, p: int) -> Chebyshev:
-        """The basis of every box, in the coordinates of the box."""
-        return Chebyshev(self.indices, -np.ones(p), np.ones(p))
-
-    def _place(self, model: StateSpaceModel, statistic: PathPolynomial) -> Callable[[Indices], Basis]:
-        chart = self.chart(model)
-        if isinstance(self.approximation, settings.Taylor):
-            centre = statistic.centre
-            if centre is None:
-                centre = first_centre(chart, self.approximation)
-            return lambda indices: Monomial(indices, centre)
-        low, high = (statistic.low, statistic.high) if self.moves else first_box(chart, self.approximation)
-        return lambda indices: Chebyshev(indices, low, high)
-
-    def _expanded(
-        self,
-        model: StateSpaceModel,
-        statistic: PathPolynomial,
-        where: str,
-        law_of: Callable[[Any, Array], Distribution],
-        state: Float[Array, "*state"],
-        value: Float[Array, "*event"],
-        many: bool = False,
-    ) -> Float[Array, " terms *particles"]:
-        chart = self.chart(model)
-        params = chart.parameters
-        laws = Laws(lambda z, state: law_of(params.named(chart.theta(z)), state), state, value, many)
-        expansion = plan(where, *laws.first, params.size, self.approximation)
-        if expansion is None:
-            return jnp.zeros((self.indices.size, *value.shape[-1:]) if many else self.indices.size)
-        form = expansion.near_the_middle if self.near_the_middle else expansion.log_density
-        return expansion.result.embed(form(laws, self._place(model, statistic)), self.indices)
+        return jnp.stack(values)
 
 
-def _along_axis(basis: Basis, indices: Indices, i: int) -> Basis:
-    """The basis of one parameter alone."""
-    if isinstance(basis, Monomial):
-        return Monomial(indices, basis.centre[i : i + 1])
-    assert isinstance(basis, Chebyshev)
-    return Chebyshev(indices, basis.low[i : i + 1], basis.high[i : i + 1])
+def _normalised(log_densities: Float[Array, "p points *particles"]) -> Float[Array, "p points *particles"]:
+    """Densities on a uniform grid of [-1, 1], each with integral 1."""
+    rows = _relative(log_densities, (1,))
+    return rows / jnp.tensordot(rows, jnp.asarray(weights(rows.shape[1]), rows.dtype), axes=(1, 0))[:, None]
 
 
-def _follow(approximation: settings.Approximation, forms: set[str], discount: float, p: int) -> str:
-    """One box for all where the square keeps every particle in bounds; a box for each where densities may be sharp."""
+def _joint_marginals(values: Float[Array, "*points particles"]) -> Float[Array, "p points particles"]:
+    """The marginal densities of one or two parameters from joint log-densities on the grid, each with integral 1."""
+    p = values.ndim - 1
+    joint, weight = _relative(values, tuple(range(p))), jnp.asarray(weights(values.shape[0]), values.dtype)
+    over_first = jnp.tensordot(weight, joint, axes=1)
+    mass = over_first if p == 1 else jnp.tensordot(weight, over_first, axes=1)
+    rows = joint[None] if p == 1 else jnp.stack([jnp.tensordot(weight, joint, axes=(0, 1)), over_first])
+    return rows / mass
+
+
+def _relative(values: Float[Array, "..."], axes: tuple[int, ...]) -> Float[Array, "..."]:
+    """Densities relative to their largest value along the axes; zero where the log-density is not a number."""
+    values = jnp.where(jnp.isnan(values), -jnp.inf, values)
+    top = jnp.max(values, axis=axes, keepdims=True)
+    return jnp.exp(values - jnp.where(jnp.isfinite(top), top, 0.0))
+
+
+def _follow_mode(approximation: settings.Approximation, forms: set[str], discount: float, p: int) -> str:
+    """Whether particles share a box. A squared drift is bounded above on any box; other log-densities may be sharp."""
     if isinstance(approximation, settings.Taylor):
         return "shared"
     assert isinstance(approximation, settings.Chebyshev)
+    if discount < 1.0:
+        return "no"
     asked = approximation.follow
-    if discount < 1.0 or asked != "automatic":
-        return "no" if discount < 1.0 else asked
-    return "each" if "density" in forms and p <= 2 else "shared"
+    if asked == "automatic":
+        asked = "each" if "density" in forms else "shared"
+    return "shared" if asked == "each" and p > 2 else asked  # for three and more the box is found from all draws
+
+
+def try_out(gibbs: LogPolynomial, u: Array | None) -> None:
+    """Refuse a centre outside the support, a box without prior mass, and a log-density that is NaN there."""
+    chart, params = gibbs.chart, gibbs.parameters
+    if isinstance(gibbs.approximation, settings.Taylor):
+        centre = np.asarray(gibbs.centre)
+        for name, value in params.as_dict(centre).items():
+            as_parameter(name, value, params.priors[name])
+        _check_defined(gibbs, u, centre[None], "about the centre", "choose another centre")
+        return
+    low, high = gibbs.low, gibbs.high
+    points = np.concatenate([points_of(gibbs.indices), np.zeros((1, params.size))])
+    z = 0.5 * (low + high) + 0.5 * (high - low) * jnp.asarray(points, float)
+    if not bool(jnp.all(jnp.isfinite(low) & jnp.isfinite(high) & (low < high))):
+        raise SettingError(
+            f"Invalid box from {low} to {high}: bounds must be finite, with low < high; change epf.Chebyshev(box=...)."
+        )
+    log_prior = jax.vmap(chart.log_prior)(z)
+    prior_low, prior_high = prior_box(chart)
+    peak = jax.vmap(chart.log_prior)(prior_low + (prior_high - prior_low) * jnp.linspace(0.0, 1.0, 201)[:, None])
+    if not float(jnp.nanmax(log_prior)) > float(jnp.nanmax(peak)) - _NO_MASS:
+        box = ", ".join(f"{label} in [{a:g}, {b:g}]" for label, a, b in zip(
+            params.labels, chart.theta(low), chart.theta(high), strict=True))  # fmt: skip
+        raise SettingError(f"The prior has no mass on the box ({box}): choose a box inside the support of the prior.")
+    theta = np.asarray(jax.vmap(chart.theta)(z))
+    _check_defined(gibbs, u, theta, "on the box", "give epf.Chebyshev(box=...) inside its domain, or another prior")
+
+
+def _check_defined(gibbs: LogPolynomial, u: Array | None, theta: np.ndarray, where: str, remedy: str) -> None:
+    model, chart, params = gibbs.model, gibbs.chart, gibbs.parameters
+
+    @jax.jit
+    def values(thetas: Array) -> Array:
+        middle = params.named(thetas[len(theta) // 2])
+
+        def one(key: Array) -> Array:
+            k_x, k_new, k_y = jax.random.split(key, 3)
+            x_prev = draw(initial_law(model, middle), k_x)
+            new = draw(transition_law(model, middle, x_prev, u), k_new)
+            x = advance(model, x_prev, new)
+            y = draw(observation_law(model, middle, x, u), k_y)
+            z = jax.vmap(chart.point)(thetas)
+            return jax.vmap(lambda z: gibbs.exact_increment(z, x_prev, new, x, y, u))(z)
+
+        return jax.vmap(one)(particle_keys(root_key(0), _STATES))
+
+    undefined = np.mean(np.isnan(np.asarray(values(jnp.asarray(theta)))), axis=0) > 0.5
+    if undefined.any():
+        first = ", ".join(f"{label} = {v:.3g}" for label, v in zip(params.labels, theta[undefined][0], strict=True))
+        raise UnsupportedModelError(
+            f"The model's log-density is NaN at {undefined.sum()} of {len(theta)} points {where}, for example at {first}: "
+            f"{remedy}."
+        )

@@ -1,7 +1,8 @@
 """The posterior as the weighted mixture of the particles' Gibbs densities (Rao-Blackwellised).
 
-Each particle's theta is one draw; its Gibbs density is what that draw came from. Averaging densities instead of draws
-gives smooth answers with less noise, at every number of particles.
+Each particle's theta is one draw from its Gibbs density. To average densities instead of draws has less Monte Carlo error
+and gives smooth answers. Particles that share a box are averaged on one grid, which takes one pass over them; otherwise
+each particle has marginals of its own, and quantiles are found by Newton's method.
 """
 
 from collections.abc import Callable
@@ -11,33 +12,33 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys
 from epf.numerics._weighted import mean_and_sd, quantiles
 from epf.posterior._posterior import Posterior, chosen_pairs
+from epf.posterior._quadrature import Box, GridDensity
 from epf.statistics._base import Gibbs, Marginals
+from epf.statistics._log_polynomial import LogPolynomial
 
 _NEWTON_STEPS = 3
+_POINTS = {1: 33, 2: 25}  # per parameter, by the number of parameters
+_POINTS_OF_MANY = 41
 
 
 class GibbsMixture(Posterior):
     """sum_i w_i p(theta | path i)."""
 
     parameters: Parameters
-    model: StateSpaceModel
     gibbs: Gibbs
     statistic: Any
     theta: Float[Array, "p particles"]
     x: Float[Array, "*state particles"]
     weights: Float[Array, " particles"]
 
-    def _marginals(self) -> Marginals:
-        """Every particle's marginals, particles last."""
-        one = jax.vmap(lambda s, theta: self.gibbs.marginals(self.model, s, theta), in_axes=-1, out_axes=-1)
-        return one(self.statistic, self.theta)
-
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        pooled = self._on_one_grid()
+        if pooled is not None:
+            return pooled.moments()
         marginals = self._marginals()
         mean, between = mean_and_sd(marginals.mean, self.weights)
         # An inverse gamma may have no moments: an infinite one without weight must not make NaN of the sum.
@@ -45,7 +46,10 @@ class GibbsMixture(Posterior):
         return mean, jnp.where(jnp.isinf(mean), jnp.inf, jnp.sqrt(between**2 + within))
 
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
-        """Newton's method on the mixture's distribution function, from the quantile of the draws, kept in a bracket."""
+        """Newton's method on the distribution function of the mixture, from the quantiles of the draws, in a bracket."""
+        pooled = self._on_one_grid()
+        if pooled is not None:
+            return pooled.quantiles(levels)
         marginals = self._marginals()
         low, high = jnp.min(self.theta, axis=-1), jnp.max(self.theta, axis=-1)
         spread = high - low + 1e-6 * jnp.abs(high)
@@ -53,24 +57,21 @@ class GibbsMixture(Posterior):
         def solve(start: Float[Array, " p"], level: Float[Array, ""]) -> Float[Array, " p"]:
             def improve(_: Any, at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
                 point, low, high = at
-                excess = _mix(lambda one, at: one.cdf(at), marginals, point) @ self.weights - level
+                excess = self._mean_of(lambda one, at: one.cdf(at), marginals, point) - level
                 low, high = jnp.where(excess < 0.0, point, low), jnp.where(excess < 0.0, high, point)
-                newton = point - excess / (_mix(lambda one, at: one.pdf(at), marginals, point) @ self.weights)
+                newton = point - excess / self._mean_of(lambda one, at: one.pdf(at), marginals, point)
                 inside = (newton >= low) & (newton <= high)
                 return jnp.where(inside, newton, 0.5 * (low + high)), low, high
 
             return jax.lax.fori_loop(0, _NEWTON_STEPS, improve, (start, low - spread, high + spread))[0]
 
-        starts = quantiles(self.theta, self.weights, levels)
-        return jax.vmap(solve)(starts, levels)
+        return jax.vmap(solve)(quantiles(self.theta, self.weights, levels), levels)
 
     def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
         marginals, size = self._marginals(), self.parameters.size
 
         def at(point: Float[Array, ""]) -> Float[Array, ""]:
-            return (_mix(lambda one, at: one.pdf(at), marginals, jnp.broadcast_to(point, (size,))) @ self.weights)[
-                index
-            ]
+            return self._mean_of(lambda one, at: one.pdf(at), marginals, jnp.broadcast_to(point, (size,)))[index]
 
         return jax.lax.map(at, grid)
 
@@ -79,8 +80,7 @@ class GibbsMixture(Posterior):
         k_choice, k_draw = jax.random.split(key)
         chosen = jax.random.choice(k_choice, self.weights.shape[0], (count,), p=self.weights)
         statistic, theta = jax.tree.map(lambda leaf: leaf[..., chosen], (self.statistic, self.theta))
-        move = jax.vmap(lambda k, s, t: self.gibbs.draw(k, self.model, s, t), in_axes=-1)
-        return move(particle_keys(k_draw, count), statistic, theta)
+        return jax.vmap(self.gibbs.draw, in_axes=-1)(particle_keys(k_draw, count), statistic, theta)
 
     @property
     def in_pairs(self) -> bool:
@@ -92,9 +92,22 @@ class GibbsMixture(Posterior):
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         return mean_and_sd(self.x, self.weights)
 
+    def _on_one_grid(self) -> GridDensity | None:
+        """The marginal densities of the mixture on one grid, if all particles share a box."""
+        gibbs = self.gibbs
+        if not isinstance(gibbs, LogPolynomial) or not gibbs.shared:
+            return None
+        points = _POINTS.get(self.parameters.size, _POINTS_OF_MANY)
+        densities = gibbs.marginal_densities(self.statistic, self.theta, points)
+        box = Box(gibbs.chart, self.statistic.low[:, 0], self.statistic.high[:, 0])
+        return GridDensity(box, jnp.where(self.weights > 0.0, densities, 0.0) @ self.weights)
 
-def _mix(
-    method: Callable[[Marginals, Array], Array], marginals: Marginals, points: Float[Array, " p"]
-) -> Float[Array, "p particles"]:
-    """One function of every particle's marginals at the same points."""
-    return jax.vmap(lambda one: method(one, points), in_axes=-1, out_axes=-1)(marginals)
+    def _marginals(self) -> Marginals:
+        """The marginals of every particle, particles last."""
+        return jax.vmap(self.gibbs.marginals, in_axes=-1, out_axes=-1)(self.statistic, self.theta)
+
+    def _mean_of(
+        self, method: Callable[[Marginals, Array], Array], marginals: Marginals, points: Float[Array, " p"]
+    ) -> Float[Array, " p"]:
+        """The weighted mean over particles of a function of their marginals at the same points."""
+        return jax.vmap(lambda one: method(one, points), in_axes=-1, out_axes=-1)(marginals) @ self.weights

@@ -1,7 +1,7 @@
-"""Linear regressions along a path: what they sum up to, and which noise each law of a model has.
+"""Linear regressions along a path: their sums, and the kind of noise that each law of a model has.
 
 A law of the model with mean offset + F beta gives one row z = F delta + e, where delta = beta - E[beta] under the prior and
-z is what is left of the value. The sums below are all that is ever needed of the rows.
+z is the residual at the prior mean. The sums are sufficient; rows are not stored.
 """
 
 from collections.abc import Callable
@@ -24,10 +24,10 @@ Law = Callable[[Array, dict[str, Array]], Distribution]  # of the coefficients a
 
 
 class Sums(eqx.Module):
-    """Regressions with one kind of noise, added up; `zz` and `count` matter where its variance is unknown.
+    """The sums of all rows with one kind of noise; `zz` and `count` matter only if its variance is unknown.
 
-    FF (q, q), Fz (q,), zz () of rows made white by the known part of their covariance. Where the whole covariance is an
-    unknown k x k matrix, each has two more leading axes, for the pair of components multiplied.
+    FF (q, q), Fz (q,), zz () of rows whitened by the known part of their covariance. If the whole covariance is an
+    unknown k x k matrix, each has two more leading axes, for the pair of components.
     """
 
     FF: Compensated
@@ -41,7 +41,7 @@ class Sums(eqx.Module):
         return cls(FF, Fz, zz, jnp.zeros(()))
 
     def add(self, residual: Float[Array, " k"], slope: Float[Array, "k q"], covariance: Float[Array, "k k"]) -> "Sums":
-        """Rows whose covariance is known, or known up to a factor; components that are NaN are left out."""
+        """Add rows whose covariance is known, or known up to a factor; NaN components are skipped."""
         there = observed(residual)
         residual, covariance = without_missing(residual, covariance)
         lower = cholesky(covariance)
@@ -49,7 +49,7 @@ class Sums(eqx.Module):
         return Sums(self.FF.add(F.T @ F), self.Fz.add(F.T @ z), self.zz.add(z @ z), self.count + jnp.sum(there))
 
     def add_pairs(self, residual: Float[Array, " k"], slope: Float[Array, "k q"]) -> "Sums":
-        """Rows whose whole covariance is unknown: every pair of components is kept apart."""
+        """Add rows whose whole covariance is unknown: one sum per pair of components."""
         return Sums(
             self.FF.add(jnp.einsum("ia,jb->ijab", slope, slope)),
             self.Fz.add(jnp.einsum("i,jb->ijb", residual, slope)),
@@ -58,7 +58,7 @@ class Sums(eqx.Module):
         )
 
     def squares(self, delta: Float[Array, " q"]) -> Array:
-        """sum (z - F delta)'(z - F delta), or the matrix of sums of products where pairs are kept."""
+        """sum (z - F delta)'(z - F delta), or the matrix of these sums if pairs are kept."""
         cross = self.Fz.value @ delta
         if cross.ndim == 2:
             return self.zz.value - cross - cross.T + jnp.einsum("ijab,a,b->ij", self.FF.value, delta, delta)
@@ -66,9 +66,9 @@ class Sums(eqx.Module):
 
 
 def noise_of(where: str, law: Law, coefficients: tuple[str, ...], beta: Array, noise: dict[str, Array]) -> str | None:
-    """Which variance a law's noise has: "" if it is known, None if the law says nothing of the parameters.
+    """The name of the variance of a law's noise: "" if it is known, None if the law does not depend on the parameters.
 
-    Proved from the law's trace; what cannot be proved is refused, with the reason.
+    This is proved from the trace of the law; a law for which it cannot be proved is refused, with the reason.
     """
     if not depends_on(lambda both: law(*both), (beta, noise)):
         return None

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from epf.errors import CheckpointError, EPFWarning
-from epf.filters._base import Filter, start, strong
+from epf.filters._base import BoundFilter, Filter, start, strong
 from epf.model._model import StateSpaceModel, check_is_model, initial_law, observation_law, parameters
 from epf.numerics._keys import root_key
 from epf.offline._base import MarkovChains, Offline, Sequential
@@ -229,12 +229,16 @@ def _structure(method: Any, model: StateSpaceModel, header: Mapping[str, Any]) -
     """The state with shapes in place of arrays; nothing is computed."""
     root, steps, inputs = root_key(header["seed"]), header["t"], header["inputs"]
     if not isinstance(method, Offline):
-        u = jax.ShapeDtypeStruct((inputs,), _float()) if inputs else None
-        return eqx.filter_eval_shape(start, method, model, root, u)
+        return eqx.filter_eval_shape(start, bind(method, model, inputs), root)
     ys = jax.ShapeDtypeStruct((steps, *observation_shape(model, inputs)), _float())
     us = jax.ShapeDtypeStruct((steps, inputs), _float()) if inputs else None
     method = method.grown(len(header["facts"].get("paused", ())))
     return eqx.filter_eval_shape(lambda ys, us: strong(method.begin(root, model, ys, us)), ys, us)
+
+
+def bind(method: Filter, model: StateSpaceModel, inputs: int) -> BoundFilter:
+    """The method bound to a model with so many inputs, of which only the number matters."""
+    return method.bind(model, jnp.zeros(inputs) if inputs else None)
 
 
 def leaves(name: str, tree: Any) -> dict[str, Any]:

@@ -49,8 +49,7 @@ _LIMITS_OF_CHAINS = {"particles": 1 << 20, "draws": math.inf}
 def _by_name() -> dict[str, type]:
     """The classes that a file may name, imported on first use."""
     from epf.posterior.samplers._inverse_cdf import InverseCDF
-    from epf.posterior.samplers._laplace import Laplace
-    from epf.posterior.samplers._metropolis import Metropolis
+    from epf.posterior.samplers._metropolis import Laplace, Metropolis
     from epf.posterior.samplers._slice import Slice
     from epf.smc.proposals._automatic import Automatic
     from epf.smc.proposals._base import Bootstrap

@@ -11,8 +11,8 @@ from scipy import stats
 
 from epf.errors import SettingError
 from epf.numerics._keys import particle_keys, root_key
-from epf.posterior._quadrature import cell_masses, cells, running_sum
-from epf.posterior.samplers._inverse_cdf import InverseCDF, cumulative, grid, inverse, weights
+from epf.posterior._quadrature import cell_masses, cells, cumulative, grid, inverse, running_sum, weights
+from epf.posterior.samplers._inverse_cdf import InverseCDF
 
 BELOW_ONE = float(np.nextafter(np.float32(1.0), np.float32(0.0)))
 HARD = np.float32([0.0, np.finfo(np.float32).tiny, 1e-7, 0.5, 1.0 - 1e-6, BELOW_ONE, 1.0])

@@ -9,11 +9,9 @@ from scipy import stats
 
 from epf.errors import SettingError
 from epf.numerics._keys import particle_keys, root_key
-from epf.posterior.samplers._automatic import default_sampler
-from epf.posterior.samplers._composite import Composite
+from epf.posterior.samplers._automatic import Composite, default_sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF
-from epf.posterior.samplers._laplace import Laplace
-from epf.posterior.samplers._metropolis import Metropolis
+from epf.posterior.samplers._metropolis import Laplace, Metropolis
 from epf.posterior.samplers._slice import Slice
 
 MANY, CHAINS = 100_000, 20_000

@@ -1,29 +1,37 @@
-"""Where the nodes of the marginal filter should be: a frame about the posterior that is there now."""
+"""Where the nodes of the marginal filter should be: in a frame about the present posterior."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from epf.filters.marginal._tensor_posterior import POINTS, fine_grid, log_density_in_z
+from epf.filters.marginal._tensor_posterior import POINTS, RINGS, fine_grid, log_density_in_z
 from epf.polynomial import _nodal as nodal
-from epf.polynomial._nodes import gauss
+from epf.polynomial._indices import gauss
 from epf.posterior._frame import Frame, Place
 from epf.posterior._quadrature import grid
 
 _DROP = 25.0  # nats below the peak at which a frame ends
-_CORE = 2.0  # nats below the peak that the frame's width reaches: two standard deviations of a Gaussian
+_CORE = 2.0  # nats below the peak that the width of the frame reaches: two standard deviations of a Gaussian
 _WORTH = 0.6  # of the share that the core would have in its own frame: below it a move is worth the filters
-_NEAR = 10.0  # nats below the peak: an edge of the frame that is no further down is in the way
+_NEAR = 10.0  # nats below the peak: where the density at an edge is higher than that, the frame should be wider
+_CUT = 5.0  # nats below the peak: where the density at an edge of the prior's frame is higher, what is lost matters
+
+
+def profiles(frame: Frame, values: Float[Array, "..."], swing: Float[Array, ""]) -> Float[Array, "p points"]:
+    """The profiles of the polynomial, or those of the nodes where it rings."""
+    return jnp.where(swing < RINGS, posterior_profiles(frame, values), nodal_profiles(frame, values))
 
 
 def posterior_profiles(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "p points"]:
-    """The largest log-density (in z) over all other parameters, along each one; from the polynomial."""
-    return _profiles(log_density_in_z(frame, values))
+    """Along each parameter, the largest log-density (in z) over all others; from the polynomial."""
+    density = log_density_in_z(frame, values)
+    p = density.ndim
+    return jnp.stack([jnp.max(density, axis=tuple(j for j in range(p) if j != i)) for i in range(p)])
 
 
 def nodal_profiles(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "p points"]:
-    """The same from the values at the nodes alone, straight lines between them: where no polynomial can be trusted."""
+    """The same from the values at the nodes, with straight lines between them: for when the polynomial cannot be trusted."""
     p, points = values.ndim, grid(POINTS[values.ndim])
     at_nodes = frame.log_prior(jnp.asarray(nodal.nodes(values.shape), float)).reshape(values.shape) + values
     rows = []
@@ -33,31 +41,20 @@ def nodal_profiles(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "p
     return jnp.stack(rows)
 
 
-def _profiles(density: Float[Array, "..."]) -> Float[Array, "p points"]:
-    p = density.ndim
-    return jnp.stack([jnp.max(density, axis=tuple(j for j in range(p) if j != i)) for i in range(p)])
-
-
-def wanted(
-    place: Place,
-    profiles: Float[Array, "p points"],
-    margin: int,
-    widest: Place,
-    prior: Place | None = None,
-    shrink: float = 0.0,
+def better_frame(
+    place: Place, profiles: Float[Array, "p points"], margin: int, widest: Place, shrink: float = 0.0
 ) -> tuple[Place, Bool[Array, ""], Bool[Array, ""]]:
-    """The frame for a posterior with these profiles, whether it is worth a move, and whether an edge is in the way.
+    """The frame for a posterior with these profiles, whether it is worth a move, and whether the old one is too narrow.
 
-    `margin` cells of the grid are added to what is within 10 nats of the peak, at each end; no end lies outside of
-    `widest`. An edge that is that of the `prior` is in nobody's way. A box that is narrower than a share `shrink` of the
-    old one is worth a move for that alone.
+    The frame reaches `margin` cells of the grid beyond what is within 10 nats of the peak, at each end, but never beyond
+    `widest`. A box narrower than a share `shrink` of the old one is worth a move for that alone.
     """
     p, points = profiles.shape
     line = jnp.asarray(grid(points), float)
     z = place.point(jnp.broadcast_to(line[:, None], (points, p))).T
     top = jnp.max(profiles, axis=1, keepdims=True)
     first, last = _span(profiles > top - _DROP, 1)
-    # What lies beyond a node that is far down already is further down still; beyond one that is not there may be more.
+    # Beyond a node that is far below the peak the density is lower still; beyond one that is not, it may be higher.
     near_first, near_last = _span(profiles > top - _NEAR, margin)
     first, last = jnp.minimum(first, near_first), jnp.maximum(last, near_last)
     core_first, core_last = _span(profiles > top - _CORE, 0)
@@ -66,9 +63,8 @@ def wanted(
     core_low, core_high = _between(z, core_first - 0.5), _between(z, core_last + 0.5)
     centre, width = 0.5 * (core_low + core_high), 0.5 * (core_high - core_low)
     # An end where the posterior still is may move outward, if there is room.
-    end = widest if prior is None else prior
-    left_edge = (profiles[:, 0] > top[:, 0] - _NEAR) & (place.low > end.low)
-    right_edge = (profiles[:, -1] > top[:, 0] - _NEAR) & (place.high < end.high)
+    left_edge = (profiles[:, 0] > top[:, 0] - _NEAR) & (place.low > widest.low)
+    right_edge = (profiles[:, -1] > top[:, 0] - _NEAR) & (place.high < widest.high)
     reach = place.high - place.low
     low = jnp.maximum(jnp.where(left_edge, place.low - reach, low), widest.low)
     high = jnp.minimum(jnp.where(right_edge, place.high + reach, high), widest.high)
@@ -76,9 +72,26 @@ def wanted(
     first_s, last_s = found.ends
     share = (core_last - core_first + 1.0) / (points - 1)
     ideal = 2.0 * jnp.arcsinh(1.0) / (last_s - first_s)
-    blocked = jnp.any(left_edge | right_edge)
     worth = (share < _WORTH * ideal) | (high - low < shrink * (place.high - place.low))
-    return found, jnp.any(worth), blocked
+    return found, jnp.any(worth), jnp.any(left_edge | right_edge)
+
+
+def cut(frame: Frame, profiles: Float[Array, "p points"], prior: Place) -> Bool[Array, ""]:
+    """Whether the posterior is cut off at an end of the frame of the prior, where no replay can widen it.
+
+    An end of the support is no such end: there is nothing beyond it.
+    """
+    place, p = frame.place, profiles.shape[0]
+    top = jnp.max(profiles, axis=1)
+    middle, beyond = 0.5 * (prior.low + prior.high), 1e-3 * (prior.high - prior.low)
+
+    def goes_on(end: Float[Array, " p"]) -> Bool[Array, " p"]:
+        points = jnp.where(jnp.eye(p, dtype=bool), end, middle)
+        return jax.vmap(frame.chart.log_prior)(points) > -jnp.inf
+
+    left = (profiles[:, 0] > top - _CUT) & (place.low <= prior.low) & goes_on(prior.low - beyond)
+    right = (profiles[:, -1] > top - _CUT) & (place.high >= prior.high) & goes_on(prior.high + beyond)
+    return jnp.any(left | right)
 
 
 def _span(inside: Bool[Array, "p points"], margin: int) -> tuple[Array, Array]:
@@ -98,9 +111,9 @@ def _between(z: Float[Array, "p points"], at: Float[Array, " p"]) -> Float[Array
 
 
 def roughness(frame: Frame, values: Float[Array, "..."], part: Float[Array, "..."], smooth: float) -> Float[Array, ""]:
-    """The standard deviation, in nats under the posterior, of what `part` has in degrees above a share `smooth` of all.
+    """The standard deviation under the posterior, in nats, of the degrees of `part` above a share `smooth` of all.
 
-    Where the frame fits and the filters stay together it is next to nothing: what is there is noise, or a function that
+    Where the frame fits and the filters share their noise, it is close to 0. What is there is noise, or a function that
     the nodes do not resolve.
     """
     rough = part - nodal.smoothed(part, tuple(int(smooth * (count - 1)) for count in part.shape))
@@ -125,6 +138,6 @@ def error_of_lines(frame: Frame, values: Float[Array, "..."]) -> Float[Array, ""
     return worst
 
 
-def cells_a_node(counts: tuple[int, ...]) -> int:
-    """Cells of the fine grid between two nodes, at most."""
+def cells_per_node(counts: tuple[int, ...]) -> int:
+    """The largest number of cells of the fine grid between two nodes."""
     return int(np.ceil(POINTS[len(counts)] * np.pi / (2.0 * min(counts))))

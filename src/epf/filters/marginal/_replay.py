@@ -1,35 +1,66 @@
-"""Filters at new nodes go through the old observations, a few at every step, until they have caught up."""
+"""How nodes follow the posterior: filters at new nodes replay the observations, then replace the old filters.
+
+While the new filters catch up, `rows` old observations per new one, the old filters go on. Every replay uses the same random
+numbers for the same observation, so the answer does not depend on when the nodes moved.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, UInt32
 
+from epf.errors import SettingError
 from epf.filters._base import Past
 from epf.numerics._keys import unpacked
 
-Young = TypeVar("Young")
+Nodes = TypeVar("Nodes")
+State = TypeVar("State")
+
+NONE = -1  # `replayed` while there are no new filters
+
+
+def required(past: Past | None) -> Past:
+    """The old observations, or a sentence for someone who steps the filter by hand without them."""
+    if past is None:
+        raise SettingError(
+            "MarginalEPF replays old observations: run it with epf.fit or epf.Stream, give step() the `past`, or choose "
+            "MarginalEPF(regrid=False)."
+        )
+    return past
 
 
 def replay(
-    young: Young,
-    run: Int[Array, ""],
+    new: Nodes,
+    replayed: Int[Array, ""],
     t: Int[Array, ""],
-    catch_up: int,
+    rows: int,
     seed: UInt32[Array, "3"],
     past: Past,
-    take_in: Callable[[PRNGKeyArray, Young, Any, Array | None], Young],
-) -> tuple[Young, Int[Array, ""]]:
-    """The filters after the next of the `t` observations, `catch_up` at most, and how many they have seen.
+    take_in: Callable[[PRNGKeyArray, Nodes, Any, Array | None], Nodes],
+) -> tuple[Nodes, Int[Array, ""]]:
+    """The new filters, if there are any, after at most `rows` more of the `t` observations; and how many they have seen."""
 
-    The key of an observation depends on the run's seed and on its number alone, so every replay has the same noise.
-    """
-    rows = jnp.minimum(t - run, catch_up)
+    def one(i: Int[Array, ""], new: Nodes) -> Nodes:
+        key = jax.random.fold_in(unpacked(seed), replayed + i + 1)
+        return take_in(key, new, *past.row(replayed + i))
 
-    def one(i: Int[Array, ""], young: Young) -> Young:
-        key = jax.random.fold_in(unpacked(seed), run + i + 1)
-        return take_in(key, young, *past.row(run + i))
+    def further() -> tuple[Nodes, Int[Array, ""]]:
+        count = jnp.minimum(t - replayed, rows)
+        return jax.lax.fori_loop(0, count, one, new), replayed + count
 
-    return jax.lax.fori_loop(0, rows, one, young), run + rows
+    return jax.lax.cond(replayed >= 0, further, lambda: (new, replayed))
+
+
+def regrid(
+    state: State,
+    replayed: Int[Array, ""],
+    t: Int[Array, ""],
+    due: Bool[Array, ""],
+    begin: Callable[[], State],
+    take_over: Callable[[], State],
+) -> State:
+    """`begin` new filters if they are due and there are none; let them `take_over` once they have seen all `t` observations."""
+    choice = jnp.where(replayed < 0, jnp.where(due, 1, 0), jnp.where(replayed >= t, 2, 0))
+    return jax.lax.switch(choice, [lambda: state, begin, take_over])

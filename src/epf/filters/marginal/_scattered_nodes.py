@@ -1,13 +1,12 @@
-"""Filters at scattered values of theta, for more parameters than a grid can cover: importance sampling that contracts.
+"""Particle filters at scattered values of theta, for more parameters than a grid can cover.
 
-The nodes are quasi-random draws from a Gaussian, each weighted with prior x likelihood / Gaussian. When few of them carry
-the weight, the Gaussian is fitted to them anew (to a flattened posterior if it must contract by much, and always somewhat
-wider), new nodes are drawn, and their filters run from the first observation until they have caught up.
+The nodes are quasi-random draws from a Gaussian, each with an importance weight: prior x likelihood / Gaussian. When few
+nodes carry most of the weight, a new Gaussian is fitted to them (to a flattened posterior if it must contract by much, and
+always somewhat wider), new nodes are drawn from it, and their filters replay the observations (`_replay.py`).
 
-A smooth function through the nodes' log-posteriors (`polynomial/kriging.py`) stands for the posterior where it predicts
-nodes that were left out. New nodes are then placed by it: a covariance from the thirty nodes that carry a weight is off by
-half in some direction, so that the next nodes carry as little, and so on. Where it does not predict, the nodes' own weights
-decide.
+A smooth function through the log-posteriors of the nodes (`polynomial/_kriging.py`) stands for the posterior where it
+predicts left-out nodes well, and then places the new nodes too: a covariance estimated from thirty nodes is off by half in
+some direction, so that the next nodes would carry as little weight. Otherwise the weights of the nodes decide.
 """
 
 from functools import lru_cache
@@ -20,23 +19,26 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 
 from epf.filters._bank import Bank, Filters, Seen
-from epf.filters._base import Info, Past
-from epf.filters.marginal._replay import replay
+from epf.filters._base import Info, Past, ReplayingFilter
+from epf.filters.marginal._replay import NONE, regrid, replay, required
 from epf.filters.marginal._scattered_posterior import POINTS, ScatteredPosterior, Spread, on_a_level, spread
-from epf.model._model import StateSpaceModel, parameters
+from epf.model._model import StateSpaceModel
+from epf.model._parameters import Parameters
 from epf.numerics._keys import packed, particle_keys, root_key, unpacked
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 from epf.posterior._chart import Chart
 
-_FEW = 0.3  # of the nodes: an effective number below it asks for new ones
-_LEAST = 0.25  # of the nodes that a flattened posterior must leave in effect
-_WIDER = 5.0  # over p: the variances of the nodes, less one, in units of the posterior's; 1.5 times its sds for four
+_FEW = 0.3  # share of the nodes: new ones are drawn when the effective number falls below it
+_LEAST = 0.25  # share of the nodes: the least effective number under a flattened posterior
+_WIDER = (
+    5.0  # the variances of the nodes are 1 + _WIDER / p times the posterior's: 1.5 times its sds for four parameters
+)
 _PRIOR_DRAWS = 2048
 _HALVINGS = 20
 
 
 class Gaussian(eqx.Module):
-    """Where nodes are drawn from, in chart z on the whole line."""
+    """The distribution that nodes are drawn from, in unbounded coordinates z."""
 
     mean: Float[Array, " p"]
     lower: Float[Array, "p p"]
@@ -49,7 +51,7 @@ class Gaussian(eqx.Module):
 
 
 class Scatter(eqx.Module):
-    """Nodes, the Gaussian they come from, their filters' clouds and log-likelihoods, the largest 0."""
+    """Nodes, the Gaussian they were drawn from, their log-likelihoods (the largest 0) and their filters."""
 
     gaussian: Gaussian
     z: Float[Array, "nodes p"]
@@ -57,79 +59,65 @@ class Scatter(eqx.Module):
     bank: Bank
 
 
-class Scattered(eqx.Module):
-    """What the filter carries: the nodes in use, those to come, and how far these are."""
+class ScatteredState(eqx.Module):
+    """The nodes in use, those whose filters replay the observations, and how far these are."""
 
     old: Scatter
-    young: Scatter
+    new: Scatter
     log_mass: Float[Array, ""]
     t: Int[Array, ""]
-    run: Int[Array, ""]
-    """Observations that the young filters have taken in; -1 while there are none."""
+    replayed: Int[Array, ""]
+    """Observations that the new filters have taken in; -1 while there are none."""
     seed: UInt32[Array, "3"]
 
 
-class ScatteredNodes(eqx.Module):
-    """The marginal filter at scattered nodes."""
+class ScatteredNodes(ReplayingFilter):
+    """The marginal filter at scattered nodes, which follow the posterior by replay of `replays` observations per step."""
 
-    nodes: int = eqx.field(static=True)
+    model: StateSpaceModel
+    parameters: Parameters
+    replays: int = eqx.field(static=True)
+    chart: Chart
     filters: Filters
-    catch_up: int
+    nodes: int = eqx.field(static=True)
 
-    def init(self, key: PRNGKeyArray, model: StateSpaceModel) -> Scattered:
-        chart, seed = unbounded_chart(model), packed(key)
+    def init(self, key: PRNGKeyArray) -> ScatteredState:
+        chart, seed = self.chart, packed(key)
         draws = jax.vmap(lambda key: chart.point(chart.parameters.sample(key)))(
             particle_keys(root_key(0), _PRIOR_DRAWS)
         )
         gaussian = _fitted(draws, jnp.full(_PRIOR_DRAWS, 1.0 / _PRIOR_DRAWS))
-        nodes = self._fresh(model, chart, gaussian, jnp.asarray(0), seed)
-        mass = jax.nn.logsumexp(log_weights(chart, nodes)) - jnp.log(float(self.nodes))
-        return Scattered(nodes, nodes, mass, jnp.asarray(0), jnp.asarray(-1), seed)
+        nodes = self._fresh(gaussian, jnp.asarray(0), seed)
+        return ScatteredState(nodes, nodes, self._log_mass(nodes), jnp.asarray(0), jnp.asarray(NONE), seed)
 
     def step(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        state: Scattered,
-        y: Float[Array, "*y"],
-        u: Array | None,
-        past: Past | None,
-    ) -> tuple[Scattered, Info]:
-        assert past is not None
-        chart = unbounded_chart(model)
-        old, seen = self._take_in(key, model, chart, state.old, y, u)
+        self, key: PRNGKeyArray, state: ScatteredState, y: Float[Array, "*y"], u: Array | None, past: Past | None = None
+    ) -> tuple[ScatteredState, Info]:
+        old, seen = self._take_in(key, state.old, y, u)
         top = jnp.max(old.values)
         old = eqx.tree_at(lambda s: s.values, old, old.values - top)
-        log_weight = log_weights(chart, old)
-        mass = jax.nn.logsumexp(log_weight) - jnp.log(float(self.nodes))
+        log_weight, mass = log_weights(self.chart, old), self._log_mass(old)
         log_weight = on_a_level(log_weight, self.filters.streams)
-        weight = jax.nn.softmax(log_weight)
+        weight, t = jax.nn.softmax(log_weight), state.t + 1
 
-        def raised() -> tuple[Scatter, Array]:
-            def one(key: PRNGKeyArray, young: Scatter, y: Array, u: Array | None) -> Scatter:
-                young, _ = self._take_in(key, model, chart, young, y, u)
-                return eqx.tree_at(lambda s: s.values, young, young.values - jnp.max(young.values))
+        def one(key: PRNGKeyArray, new: Scatter, y: Array, u: Array | None) -> Scatter:
+            new, _ = self._take_in(key, new, y, u)
+            return eqx.tree_at(lambda s: s.values, new, new.values - jnp.max(new.values))
 
-            return replay(state.young, state.run, state.t + 1, self.catch_up, state.seed, past, one)
+        new, replayed = replay(state.new, state.replayed, t, self.replays, state.seed, required(past), one)
+        after = ScatteredState(old, new, mass, t, replayed, state.seed)
 
-        young, run = jax.lax.cond(state.run >= 0, raised, lambda: (state.young, state.run))
-        after = Scattered(old, young, mass, state.t + 1, run, state.seed)
-
-        def begin() -> Scattered:
-            seen = self._spread(chart, old)
+        def begin() -> ScatteredState:
+            found = self._spread(old)
             own = jax.nn.softmax(_flattened(log_weight, _LEAST * self.nodes))
-            weights = jnp.where(seen.trusted, seen.weights, jnp.pad(own, (0, seen.weights.shape[0] - self.nodes)))
-            gaussian = _fitted(seen.z, weights)
-            fresh = self._fresh(model, chart, gaussian, state.t + 1, state.seed)
-            return eqx.tree_at(lambda s: (s.young, s.run), after, (fresh, jnp.zeros_like(run)))
+            weights = jnp.where(found.trusted, found.weights, jnp.pad(own, (0, found.weights.shape[0] - self.nodes)))
+            fresh = self._fresh(_fitted(found.z, weights), t, state.seed)
+            return eqx.tree_at(lambda s: (s.new, s.replayed), after, (fresh, jnp.zeros_like(replayed)))
 
-        def finish() -> Scattered:
-            mass = jax.nn.logsumexp(log_weights(chart, young)) - jnp.log(float(self.nodes))
-            return Scattered(young, young, mass, state.t + 1, jnp.full_like(run, -1), state.seed)
+        def take_over() -> ScatteredState:
+            return ScatteredState(new, new, self._log_mass(new), t, jnp.full_like(replayed, NONE), state.seed)
 
-        few = _effective(weight) < _FEW * self.nodes
-        choice = jnp.where(run < 0, jnp.where(few, 1, 0), jnp.where(run > state.t, 2, 0))
-        after = jax.lax.switch(choice, [lambda: after, begin, finish])
+        after = regrid(after, replayed, t, _effective(weight) < _FEW * self.nodes, begin, take_over)
         info = Info(
             mass + top - state.log_mass,
             jnp.sum(weight * old.bank.ess),
@@ -140,51 +128,48 @@ class ScatteredNodes(eqx.Module):
         )
         return after, info
 
-    def posterior(self, model: StateSpaceModel, state: Scattered) -> ScatteredPosterior:
-        chart = unbounded_chart(model)
-        return ScatteredPosterior.of(chart, self._spread(chart, state.old), state.old.bank)
+    def posterior(self, state: ScatteredState) -> ScatteredPosterior:
+        return ScatteredPosterior.of(self.chart, self._spread(state.old), state.old.bank)
 
-    def _spread(self, chart: Chart, nodes: Scatter) -> Spread:
+    def next_replayed(self, state: ScatteredState) -> Int[Array, ""]:
+        return jnp.maximum(state.replayed, 0)
+
+    def describe(self) -> dict[str, str]:
+        return {
+            "method": "MarginalEPF",
+            "nodes": f"{self.nodes}, scattered",
+            **self.filters.describe(self.nodes),
+            "regrid": f"replay, {self.replays} observations per step",
+        }
+
+    def _log_mass(self, nodes: Scatter) -> Float[Array, ""]:
+        """The logarithm of the importance sampling estimate of the integral of prior x likelihood."""
+        return jax.nn.logsumexp(log_weights(self.chart, nodes)) - jnp.log(float(self.nodes))
+
+    def _spread(self, nodes: Scatter) -> Spread:
         p = nodes.z.shape[1]
-        log_target = jax.vmap(chart.log_prior)(nodes.z) + nodes.values
+        log_target = jax.vmap(self.chart.log_prior)(nodes.z) + nodes.values
         normals = _normals(max(POINTS, self.nodes), p, jnp.zeros(p))
         return spread(nodes.gaussian.mean, nodes.gaussian.lower, normals, nodes.z, log_target, self.filters.streams)
 
-    def _fresh(
-        self,
-        model: StateSpaceModel,
-        chart: Chart,
-        gaussian: Gaussian,
-        number: Array,
-        seed: UInt32[Array, "3"],
-    ) -> Scatter:
+    def _fresh(self, gaussian: Gaussian, number: Array, seed: UInt32[Array, "3"]) -> Scatter:
         """New nodes, whose filters have seen nothing yet."""
-        p = chart.parameters.size
+        p = self.chart.parameters.size
         shift = jax.random.uniform(jax.random.fold_in(unpacked(seed), -1 - number), (p,))
         z = gaussian.point(_normals(self.nodes, p, shift))
-        bank = self.filters.start(unpacked(seed), model, jax.vmap(chart.theta)(z))
+        bank = self.filters.start(unpacked(seed), self.model, jax.vmap(self.chart.theta)(z))
         return Scatter(gaussian, z, jnp.zeros(self.nodes), bank)
 
     def _take_in(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        chart: Chart,
-        nodes: Scatter,
-        y: Float[Array, "*y"],
-        u: Array | None,
+        self, key: PRNGKeyArray, nodes: Scatter, y: Float[Array, "*y"], u: Array | None
     ) -> tuple[Scatter, Seen]:
-        bank, seen = self.filters.step(key, model, jax.vmap(chart.theta)(nodes.z), nodes.bank, y, u)
+        bank, seen = self.filters.step(key, self.model, jax.vmap(self.chart.theta)(nodes.z), nodes.bank, y, u)
         increment = jnp.where(jnp.all(seen.collapsed), 0.0, seen.log_likelihood)
         return Scatter(nodes.gaussian, nodes.z, nodes.values + increment, bank), seen
 
 
-def unbounded_chart(model: StateSpaceModel) -> Chart:
-    return Chart(parameters(model), unbounded=True)
-
-
 def log_weights(chart: Chart, nodes: Scatter) -> Float[Array, " nodes"]:
-    """prior x likelihood / the density that a node was drawn from."""
+    """Importance weights: prior x likelihood / the density that the node was drawn from."""
     found = jax.vmap(chart.log_prior)(nodes.z) + nodes.values - nodes.gaussian.log_density(nodes.z)
     return jnp.where(jnp.isnan(found), -jnp.inf, found)
 
@@ -206,7 +191,7 @@ def _fitted(z: Float[Array, "many p"], weights: Float[Array, " many"]) -> Gaussi
 
 
 def _flattened(log_weights: Float[Array, " nodes"], least: float) -> Float[Array, " nodes"]:
-    """A power of the weights, 1 if it may be, of which at least so many are in effect."""
+    """The weights to the largest power, at most 1, at which the effective number is at least `least`."""
     log_weights = jnp.where(log_weights > -jnp.inf, log_weights, -1e30)
     log_weights = jnp.maximum(log_weights - jnp.max(log_weights), -1e30)
 
@@ -226,14 +211,14 @@ def _effective(weights: Float[Array, " nodes"]) -> Float[Array, ""]:
 
 
 def _normals(count: int, p: int, shift: Float[Array, " p"]) -> Float[Array, "count p"]:
-    """Quasi-random standard normal points, moved about by `shift`."""
+    """Quasi-random standard normal points, shifted by `shift` on the unit torus."""
     share = jnp.mod(jnp.asarray(_uniform_points(count, p), float) + shift, 1.0)
     return jax.scipy.special.ndtri(jnp.clip(share, 1e-6, 1.0 - 1e-6))
 
 
 @lru_cache
 def _uniform_points(count: int, p: int) -> Float[np.ndarray, "count p"]:
-    """Sobol's points of the unit cube, or the first of them."""
+    """The first `count` points of a scrambled Sobol sequence on the unit cube."""
     from scipy.stats import qmc
 
     return qmc.Sobol(p, scramble=True, rng=0).random_base2(int(np.ceil(np.log2(count))))[:count]

@@ -10,13 +10,11 @@ from epf.model._parameters import Parameters
 from epf.polynomial import _nodal as nodal
 from epf.posterior._box_posterior import BoxPosterior
 from epf.posterior._frame import Frame
-from epf.posterior._quadrature import grid, weights
+from epf.posterior._quadrature import grid, hermite, weights
 from epf.posterior.samplers._inverse_cdf import inverse
 from epf.posterior.samplers._slice import Slice
-from epf.statistics._marginals import hermite
 
 POINTS = {1: 129, 2: 65, 3: 33}
-_NOISY = 0.3  # nats in the highest degrees above which noise in them is smoothed away
 RINGS = 2.0  # nats from straight lines above which a polynomial is not believed between its nodes
 
 
@@ -27,21 +25,9 @@ def fine_grid(p: int) -> Float[Array, "points p"]:
 
 
 def log_density_in_z(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "..."]:
-    """prior x exp(polynomial) in chart z, on the fine grid; not normalised.
-
-    Where its highest degrees are noise it is smoothed by least squares. Where it rings, straight lines between the nodes
-    take its place: see `ringing`.
-    """
-    polynomial, _ = _on_grid(frame, without_noise(frame, values))
-    _, lines = _on_grid(frame, values)
+    """prior x exp(polynomial) in chart z, on the fine grid, not normalised; straight lines if the polynomial rings."""
+    polynomial, lines = _on_grid(frame, values)
     return jnp.where(_apart(polynomial, lines) < RINGS, polynomial, lines)
-
-
-def without_noise(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The values of the polynomial of lower degree, by least squares, if what is above that is noise and not small."""
-    smooth = nodal.smoothed(values, tuple(2 * (count - 1) // 3 for count in values.shape))
-    apart = _apart(_on_grid(frame, values)[0], _on_grid(frame, smooth)[0])
-    return jnp.where(nodal.is_noise(values) & (apart > _NOISY), smooth, values)
 
 
 def ringing(frame: Frame, values: Float[Array, "..."]) -> Float[Array, ""]:
@@ -123,11 +109,11 @@ class MarginalPosterior(BoxPosterior):
                 2.0 * jax.vmap(inverse, in_axes=(None, 0))(self.densities()[0], share)[:, None] - 1.0
             )
         k_point, k_move = jax.random.split(key)
-        smooth, polynomial = ringing(self.frame, self.values) < RINGS, without_noise(self.frame, self.values)
+        smooth = ringing(self.frame, self.values) < RINGS
         chosen = jax.random.categorical(k_point, jnp.log(self.mass()).ravel(), shape=(count,))
 
         def log_density(cube: Float[Array, "points p"]) -> Float[Array, " points"]:
-            values = jnp.where(smooth, nodal.at(polynomial, cube), nodal.lines_at(self.values, cube))
+            values = jnp.where(smooth, nodal.at(self.values, cube), nodal.lines_at(self.values, cube))
             return values + self.frame.log_prior(cube) + self.frame.log_stretch(cube)
 
         def move(at: tuple[PRNGKeyArray, Float[Array, " p"]]) -> Float[Array, " p"]:

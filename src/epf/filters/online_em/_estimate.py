@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from epf.model._model import StateSpaceModel
 from epf.polynomial import _basis as basis
 from epf.polynomial import _maximum as maximum
+from epf.polynomial._indices import Indices
+from epf.statistics._approximation import first_box
 from epf.statistics._log_polynomial import LogPolynomial
-from epf.statistics._start import first_box
 
 _ERRORS, _MOVES = 15.0, 4.0  # standard errors, and moves, that the box goes to each side
 _NEAR = 0.05  # of the box: an estimate this close to an end wants out
@@ -24,7 +24,6 @@ class Estimate(eqx.Module):
     All in the coordinates z of the polynomials. Averages are pairs: of the recent past, and of all of it.
     """
 
-    gibbs: LogPolynomial = eqx.field(static=True)
     t: Int[Array, ""]
     count: Float[Array, ""]
     """How many observations the second average holds: t, unless it was started anew."""
@@ -46,22 +45,22 @@ class Estimate(eqx.Module):
     anchor: Float[Array, " p"]
     """The maximum of Q when it was looked at last."""
 
-    @property
-    def box(self) -> basis.Chebyshev:
-        return basis.Chebyshev(self.gibbs.indices, self.low, self.high)
+    def box(self, indices: Indices) -> basis.Chebyshev:
+        """The basis of the polynomials, which have these index sets."""
+        return basis.Chebyshev(indices, self.low, self.high)
 
 
 def boxed(
-    model: StateSpaceModel, tau: Float[Array, "2 terms particles"], estimate: Estimate, kept: int, exponent: float
+    gibbs: LogPolynomial, tau: Float[Array, "2 terms particles"], estimate: Estimate, answering: int, exponent: float
 ) -> tuple[Float[Array, "2 terms particles"], Estimate]:
     """The polynomials on a smaller box about a settled estimate, or on a larger one where the estimate wants out.
 
-    `kept` is the average that the answer is from, t^-`exponent` the step of the search. On a smaller box the same polynomial
+    `answering` is the average that the answer is read from, t^-`exponent` the step of the search. On a smaller box the same polynomial
     stands, exactly. Outwards only its quadratic part is taken along: higher powers blow up beyond their box, and what is
     lost is forgotten with the next observations.
     """
-    gibbs, low, high, middle = estimate.gibbs, estimate.low, estimate.high, estimate.tops[kept]
-    first_low, first_high = first_box(gibbs.chart(model), gibbs.approximation)
+    low, high, middle = estimate.low, estimate.high, estimate.tops[answering]
+    first_low, first_high = first_box(gibbs.chart, gibbs.approximation)
     half = 0.5 * (high - low)
     due = estimate.t >= estimate.look
     points = jnp.concatenate([estimate.tops, estimate.z[None]])
@@ -70,14 +69,14 @@ def boxed(
     out = jnp.any(near)
 
     def move() -> tuple[Array, Estimate]:
-        reach = _reach(estimate, kept, exponent)
+        reach = _reach(gibbs, estimate, answering, exponent)
         inner = jnp.maximum(low, middle - reach), jnp.minimum(high, middle + reach)
         outer = jnp.maximum(low - half, first_low), jnp.minimum(high + half, first_high)
         ends = [jnp.where(out, wide, narrow) for wide, narrow in zip(outer, inner, strict=True)]
         all_ = jnp.concatenate([tau[RECENT], tau[ALL], estimate.Q.T], axis=1)
         high_powers = jnp.asarray([sum(k) > 2 for k in gibbs.indices.exponents])
         all_ = jnp.where(out & high_powers[:, None], 0.0, all_)
-        moved = estimate.box.move(all_, basis.Chebyshev(gibbs.indices, *ends)).at[0].set(0.0)
+        moved = estimate.box(gibbs.indices).move(all_, basis.Chebyshev(gibbs.indices, *ends)).at[0].set(0.0)
         look, n = jnp.where(due, 2 * estimate.t, estimate.look), tau.shape[2]
         both, Q = jnp.stack([moved[:, :n], moved[:, n : 2 * n]]), moved[:, 2 * n :].T
         return both, replace(estimate, Q=Q, low=ends[0], high=ends[1], look=look, anchor=middle)
@@ -85,13 +84,13 @@ def boxed(
     return jax.lax.cond(due | out, move, lambda: (tau, estimate))
 
 
-def _reach(estimate: Estimate, kept: int, exponent: float) -> Float[Array, " p"]:
+def _reach(gibbs: LogPolynomial, estimate: Estimate, answering: int, exponent: float) -> Float[Array, " p"]:
     """How far from the maximum of Q its box goes: room for what estimates from t^exponent observations scatter.
 
     Many standard errors, as if the states were seen; some moves since the last look; and where the estimates are now.
     """
-    box, middle = estimate.box, estimate.tops[kept]
-    bend = maximum.curvature(box.indices, estimate.Q[kept], (middle - box.origin) / box.scale)
+    box, middle = estimate.box(gibbs.indices), estimate.tops[answering]
+    bend = maximum.curvature(box.indices, estimate.Q[answering], (middle - box.origin) / box.scale)
     values, vectors = jnp.linalg.eigh(-bend)
     count = (estimate.t + 1.0) ** exponent
     errors = box.scale * jnp.sqrt(vectors**2 @ (1.0 / jnp.maximum(values, 1e-30)) / count)

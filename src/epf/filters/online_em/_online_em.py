@@ -27,15 +27,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.errors import SettingError, UnsupportedModelError
+from epf.errors import UnsupportedModelError
 from epf.filters._base import Caveat
-from epf.filters._particle import Chosen, Cloud, ParticleFilter, Piece, over_particles
-from epf.filters._polynomial_learner import describe_gibbs
+from epf.filters._learner import describe_gibbs
+from epf.filters._particle import BoundParticleFilter, Chosen, Cloud, ParticleFilter, Piece, over_particles
 from epf.filters.online_em._estimate import ALL, RECENT, Estimate, boxed
 from epf.filters.online_em._missing_information import corrected
-from epf.model._check import is_number, is_whole, plain
 from epf.model._laws import log_prob_observed
-from epf.model._model import StateSpaceModel, initial_law, parameters
+from epf.model._model import StateSpaceModel, initial_law
+from epf.model._settings import count, flag, instance, number
 from epf.numerics._keys import particle_keys, root_key
 from epf.numerics._sums import Plain
 from epf.polynomial import _basis as basis
@@ -45,10 +45,8 @@ from epf.posterior._chart import Chart
 from epf.posterior._posterior import PointPosterior
 from epf.posterior.samplers._automatic import default_sampler
 from epf.smc._backward import backward_draws
-from epf.statistics._approximation import Chebyshev, by_name
-from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
-from epf.statistics._start import first_box
-from epf.statistics._trial import try_out
+from epf.statistics._approximation import Chebyshev, by_name, first_box
+from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial, try_out
 
 _NEWTON = 2  # steps of the M-step at each time; it starts where the last one ended
 _PRIOR_DRAWS = 513
@@ -70,120 +68,99 @@ class OnlineEM(ParticleFilter):
     proportion.
     """
 
-    particles: int = eqx.field(default=300, converter=plain)
-    approximation: Chebyshev = eqx.field(default=Chebyshev(follow="shared"), converter=plain)
-    exponent: float = eqx.field(default=0.8, converter=plain)
-    burn_in: int = eqx.field(default=50, converter=plain)
-    averaging: float | None = eqx.field(default=0.0, converter=plain)
-    draws: int = eqx.field(default=2, converter=plain)
+    particles: int = count(300)
+    approximation: Chebyshev = instance(Chebyshev(follow="shared"), Chebyshev, example="epf.Chebyshev(order, box)")
+    exponent: float = number(0.8, above=0.5, high=1.0)
+    burn_in: int = count(50)
+    averaging: float | None = number(0.0, low=0.0, high=100.0, optional=True)
+    draws: int = count(2, least=2, words="a whole number, 2 or more: with one backward draw the paths degenerate")
     start: Any = eqx.field(default=None, converter=by_name)
-    prior: bool = False
+    prior: bool = flag(False)
 
-    def __check_init__(self) -> None:
-        if not isinstance(self.approximation, Chebyshev):
-            raise SettingError(f"OnlineEM(approximation={self.approximation!r}): give epf.Chebyshev(order, box).")
-        if not is_number(self.exponent) or not 0.5 < self.exponent <= 1.0:
-            raise SettingError(
-                f"OnlineEM(exponent={self.exponent!r}): steps t^-exponent must add up and their squares must not, so it "
-                "lies above 0.5 and is at most 1."
-            )
-        if not is_whole(self.burn_in) or self.burn_in < 1:
-            raise SettingError(f"OnlineEM(burn_in={self.burn_in!r}): it must be a whole number, 1 or more.")
-        if self.averaging is not None and not (is_number(self.averaging) and 0.0 <= self.averaging <= 100.0):
-            raise SettingError(
-                f"OnlineEM(averaging={self.averaging!r}): give a power between 0 (a plain average) and 100, or None."
-            )
-        if not is_whole(self.draws) or self.draws < 2:
-            raise SettingError(
-                f"OnlineEM(draws={self.draws!r}): it must be a whole number, 2 or more; with one the paths degenerate."
-            )
-        if not isinstance(self.prior, bool):
-            raise SettingError(f"OnlineEM(prior={self.prior!r}): it must be True or False.")
-
-    def gibbs(self, model: StateSpaceModel, u: Array | None) -> LogPolynomial:
-        params = parameters(model)
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundOnlineEM":
+        bound = self.parts(model, u)
+        params = bound[1]
         if params.size == 0:
             raise UnsupportedModelError("OnlineEM estimates parameters, and this model has none unknown: use epf.SIR.")
-        settings = Chebyshev(self.approximation.order, self.approximation.box, self.approximation.of, "shared")
-        return LogPolynomial.of(model, settings, default_sampler(params.size), 1.0, u)
+        approximation = Chebyshev(self.approximation.order, self.approximation.box, self.approximation.of, "shared")
+        gibbs = LogPolynomial.of(model, approximation, default_sampler(params.size), 1.0, u)
+        return BoundOnlineEM(*bound, gibbs, _first_estimate(gibbs.chart, self.start), u)
 
-    def check(self, model: StateSpaceModel, u: Array | None) -> None:
-        try_out(self.gibbs(model, u), model, u)
-        self._start(model)
+    def caveats(self, state: Any) -> tuple[Caveat, ...]:
+        return (
+            Caveat(0, "OnlineEM gives a point estimate: its sd of 0 does not measure the parameters' uncertainty."),
+        )
 
-    def _start(self, model: StateSpaceModel) -> Float[Array, " p"]:
-        """The first estimate."""
-        chart = Chart(parameters(model))
-        params = chart.parameters
-        prior = jax.vmap(lambda key: chart.point(params.sample(key)))(particle_keys(root_key(0), _PRIOR_DRAWS))
-        middle = chart.theta(jnp.median(prior, axis=0))
-        return params.vector({**params.as_dict(middle), **dict(self.start or ())})
 
-    def first_theta(self, key: PRNGKeyArray, model: StateSpaceModel) -> Float[Array, "p particles"]:
-        return _spread(self._start(model), self.particles)
+class BoundOnlineEM(BoundParticleFilter):
+    """Online EM for one model."""
 
-    def begin(
-        self, model: StateSpaceModel, x_0: Float[Array, "*state particles"], u: Array | None
-    ) -> tuple[Statistic, Estimate]:
-        gibbs = self.gibbs(model, u)
-        chart = gibbs.chart(model)
+    gibbs: LogPolynomial
+    estimate: Float[Array, " p"]
+    """Where the estimate starts."""
+    u: Array | None
+
+    def check(self) -> None:
+        try_out(self.gibbs, self.u)
+
+    def first_theta(self, key: PRNGKeyArray) -> Float[Array, "p particles"]:
+        return _spread(self.estimate, self.settings.particles)
+
+    def begin(self, x_0: Float[Array, "*state particles"]) -> tuple[Statistic, Estimate]:
+        gibbs, chart = self.gibbs, self.gibbs.chart
         low, high = first_box(chart, gibbs.approximation)
-        z = jnp.clip(chart.point(self._start(model)), low, high)
+        z = jnp.clip(chart.point(self.estimate), low, high)
 
         def log_density(z: Float[Array, " p"], x: Array) -> Float[Array, ""]:
-            return log_prob_observed(initial_law(model, parameters(model).named(chart.theta(z))), x)
+            return log_prob_observed(initial_law(self.model, self.parameters.named(chart.theta(z))), x)
 
-        first = over_particles(lambda x: gibbs.init(model, x).coefficients.value)(x_0)
+        first = over_particles(lambda x: gibbs.init(x).coefficients.value)(x_0)
         score = over_particles(lambda x: _finite(jax.grad(log_density)(z, x)))(x_0)
         score = score - jnp.mean(score, axis=1, keepdims=True)
         twice, p = jnp.stack([z, z]), z.size
-        zero, look = jnp.zeros(()), jnp.asarray(_LOOKS * self.burn_in)
+        zero, look = jnp.zeros(()), jnp.asarray(_LOOKS * self.settings.burn_in)
         information, Q = jnp.zeros((2, p, p)), jnp.zeros((2, first.shape[0]))
-        estimate = Estimate(
-            gibbs, jnp.asarray(0), zero, z, twice, twice, information, jnp.zeros(p), Q, low, high, look, z
-        )
+        estimate = Estimate(jnp.asarray(0), zero, z, twice, twice, information, jnp.zeros(p), Q, low, high, look, z)
         return (jnp.stack([first, first]), score), estimate
 
     def learn(
         self,
         key: PRNGKeyArray,
-        model: StateSpaceModel,
         common: Estimate,
         theta: Float[Array, "p particles"],
         statistic: Statistic,
         log_weights: Float[Array, " particles"],
         resampled: Bool[Array, ""],
     ) -> Float[Array, "p particles"]:
-        return _spread(common.gibbs.chart(model).theta(common.z), theta.shape[1])
+        return _spread(self.gibbs.chart.theta(common.z), theta.shape[1])
 
     def absorb(
         self,
         key: PRNGKeyArray,
-        model: StateSpaceModel,
         common: Estimate,
         chosen: Chosen,
         weights: Float[Array, " particles"],
         piece: Piece,
     ) -> tuple[Statistic, Estimate, Float[Array, ""]]:
-        gibbs, t = common.gibbs, common.t + 1
+        gibbs, t, draws = self.gibbs, common.t + 1, self.settings.draws
         parents = backward_draws(
             key,
-            model,
+            self.model,
             chosen.theta[:, 0],
             chosen.log_weights,
             piece.x_prev,
             piece.new,
             piece.x,
             piece.u,
-            self.draws,
+            draws,
         )
         box = PathPolynomial(Plain.zero((gibbs.indices.size,)), common.low, common.high, None)
 
         def step(x_prev: Array, new: Array, x: Array) -> tuple[Float[Array, " terms"], Float[Array, " p"]]:
             def log_density(z: Float[Array, " p"]) -> Float[Array, ""]:
-                return gibbs.exact_increment(model, z, x_prev, new, x, piece.y, piece.u)
+                return gibbs.exact_increment(z, x_prev, new, x, piece.y, piece.u)
 
-            increment = gibbs.increment(model, box, x_prev, new, x, piece.y, piece.u)
+            increment = gibbs.increment(box, x_prev, new, x, piece.y, piece.u)
             return increment, _finite(jax.grad(log_density)(common.z))
 
         sizes, (old_tau, old_score) = self._sizes(t, common.count + 1.0), chosen.statistic
@@ -191,8 +168,8 @@ class OnlineEM(ParticleFilter):
         tau, score = jnp.zeros_like(old_tau), jnp.zeros_like(old_score)
         for parent in parents:
             increment, slope = over_particles(step)(piece.x_prev[..., parent], piece.new, piece.x)
-            tau += ((1.0 - size) * old_tau[:, :, parent] + size * increment) / self.draws
-            score += (old_score[:, parent] + slope) / self.draws
+            tau += ((1.0 - size) * old_tau[:, :, parent] + size * increment) / draws
+            score += (old_score[:, parent] + slope) / draws
         tau, s = tau.at[:, 0].set(0.0), score @ weights
         moved = replace(
             common,
@@ -203,32 +180,33 @@ class OnlineEM(ParticleFilter):
             score=s,
             Q=tau @ weights,
         )
-        tau, estimate = boxed(model, *self._estimated(model, tau, moved), self._kept, self.exponent)
+        tau, estimate = boxed(gibbs, *self._estimated(tau, moved), self._answering, self.settings.exponent)
         return (tau, score - s[:, None]), estimate, jnp.asarray(jnp.nan)
 
     def _sizes(self, t: Int[Array, ""], count: Float[Array, ""]) -> Float[Array, " 2"]:
         """What step t counts in the two averages."""
-        power = self.averaging or 0.0
-        later = jnp.stack([(t + 1.0) ** -self.exponent, (power + 1.0) / (count + 1.0 + power)])
+        settings = self.settings
+        power = settings.averaging or 0.0
+        later = jnp.stack([(t + 1.0) ** -settings.exponent, (power + 1.0) / (count + 1.0 + power)])
         # The initial law counts as one term of the sum, so the first step's is the second.
-        return jnp.where(t <= self.burn_in, 1.0 / (t + 1.0), later)
+        return jnp.where(t <= settings.burn_in, 1.0 / (t + 1.0), later)
 
     def _estimated(
-        self, model: StateSpaceModel, tau: Float[Array, "2 terms particles"], common: Estimate
+        self, tau: Float[Array, "2 terms particles"], common: Estimate
     ) -> tuple[Float[Array, "2 terms particles"], Estimate]:
         """The estimate after a step, and the averages that it is from."""
-        box, t, Q = common.box, common.t, common.Q
+        settings, box, t, Q = self.settings, common.box(self.gibbs.indices), common.t, common.Q
 
         def information(Q: Float[Array, " terms"], z: Float[Array, " p"]) -> Float[Array, "p p"]:
             return -maximum.curvature(box.indices, Q, (z - box.origin) / box.scale) / jnp.outer(box.scale, box.scale)
 
         prior = jnp.zeros_like(Q[ALL])
-        if self.prior:  # as one more term of a sum of t + 1
-            prior = collocation.expand(common.gibbs.chart(model).log_prior, box).at[0].set(0.0) / (t + 1.0)
-        begun = t >= self.burn_in
+        if settings.prior:  # as one more term of a sum of t + 1
+            prior = collocation.expand(self.gibbs.chart.log_prior, box).at[0].set(0.0) / (t + 1.0)
+        begun = t >= settings.burn_in
         tops = jnp.stack([_top(box, Q[k] + prior, common.tops[k]) for k in (RECENT, ALL)])
         tops = jnp.where(begun, tops, common.tops)
-        if self.averaging is None:
+        if settings.averaging is None:
             return tau, replace(common, z=tops[RECENT], tops=tops)
 
         complete = information(Q[ALL] + prior, tops[ALL])
@@ -253,30 +231,32 @@ class OnlineEM(ParticleFilter):
         )
 
     @property
-    def _kept(self) -> int:
-        """The average that the answer is from."""
-        return RECENT if self.averaging is None else ALL
+    def _answering(self) -> int:
+        """The average that the answer is read from."""
+        return RECENT if self.settings.averaging is None else ALL
 
-    def posterior(self, model: StateSpaceModel, state: Cloud) -> PointPosterior:
-        theta = state.common.gibbs.chart(model).theta(state.common.z)
-        return PointPosterior(parameters(model), theta, state.x, state.weights)
+    def posterior(self, state: Cloud) -> PointPosterior:
+        return PointPosterior(self.parameters, self.gibbs.chart.theta(state.common.z), state.x, state.weights)
 
-    def caveats(self, state: Any) -> tuple[Caveat, ...]:
-        return (
-            Caveat(0, "OnlineEM gives a point estimate: its sd of 0 does not measure the parameters' uncertainty."),
-        )
-
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        gibbs = self.gibbs(model, u)
-        refined = f"the average of Q with weights t^{self.averaging or 0.0:g}, corrected for missing information"
+    def describe(self) -> dict[str, str]:
+        settings = self.settings
+        refined = f"the average of Q with weights t^{settings.averaging or 0.0:g}, corrected for missing information"
         return {
-            **super().describe(model, u),
-            **describe_gibbs(gibbs, model, u, 1),
-            "steps": f"t^-{self.exponent:g} after {self.burn_in} observations",
-            "answer": "the maximum of the recent Q" if self.averaging is None else f"the maximum of {refined}",
-            "backward draws": f"{self.draws} a particle",
-            "maximises": "likelihood and prior" if self.prior else "the likelihood",
+            **super().describe(),
+            **describe_gibbs(self.gibbs, 1),
+            "steps": f"t^-{settings.exponent:g} after {settings.burn_in} observations",
+            "answer": "the maximum of the recent Q" if settings.averaging is None else f"the maximum of {refined}",
+            "backward draws": f"{settings.draws} per particle",
+            "maximises": "likelihood and prior" if settings.prior else "the likelihood",
         }
+
+
+def _first_estimate(chart: Chart, start: Any) -> Float[Array, " p"]:
+    """The median of the prior, or the `start` that was given."""
+    params = chart.parameters
+    prior = jax.vmap(lambda key: chart.point(params.sample(key)))(particle_keys(root_key(0), _PRIOR_DRAWS))
+    middle = chart.theta(jnp.median(prior, axis=0))
+    return params.vector({**params.as_dict(middle), **dict(start or ())})
 
 
 def _top(box: basis.Chebyshev, coefficients: Float[Array, " terms"], z: Float[Array, " p"]) -> Float[Array, " p"]:

@@ -1,4 +1,4 @@
-"""Models ready to use. In each, a field that is a number is known, and one that is a distribution is to be learned."""
+"""Ready-made models. A field that is a number is known; a field that is a distribution is the prior of an unknown."""
 
 from epf.model.zoo._cauchy_ar import CauchyAR as CauchyAR
 from epf.model.zoo._linear_gaussian import LinearGaussian as LinearGaussian

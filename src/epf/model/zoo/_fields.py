@@ -1,4 +1,4 @@
-"""What the models of the zoo share: each field is either a known value or the prior of an unknown one."""
+"""Base class of the zoo models: each field is either a known value or the prior of an unknown one."""
 
 import dataclasses
 from typing import Any
@@ -16,7 +16,7 @@ Field = Any  # a number, an array, or a numpyro distribution
 
 
 class FieldModel(StateSpaceModel, Settings):
-    """A model whose fields say what is known: `Sin(sigma=1.0)` knows sigma, `Sin(sigma=dist.Gamma(2.0, 2.0))` learns it."""
+    """A model with fields known or learned: `Sin(sigma=1.0)` fixes sigma, `Sin(sigma=dist.Gamma(2.0, 2.0))` learns it."""
 
     def check_together(self) -> None:
         for name, value in self._fields().items():
@@ -34,7 +34,7 @@ class FieldModel(StateSpaceModel, Settings):
         return {name: value for name, value in self._fields().items() if isinstance(value, Distribution)}
 
     def values(self, p: Any) -> Values:
-        """Every field's value by name, known or learned."""
+        """The values of all fields by name, known or learned."""
         return Values({name: p[name] if name in p else jnp.asarray(value) for name, value in self._fields().items()})
 
     def _fields(self) -> dict[str, Any]:
@@ -42,5 +42,5 @@ class FieldModel(StateSpaceModel, Settings):
 
 
 def field_shape(value: Field) -> tuple[int, ...]:
-    """The shape of a field's value, known or to be learned."""
+    """The shape of the value of a field, known or learned."""
     return tuple(value.event_shape) if isinstance(value, Distribution) else np.shape(value)

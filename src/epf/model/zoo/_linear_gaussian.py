@@ -45,7 +45,7 @@ class LinearGaussian(FieldModel):
 
     @classmethod
     def rotation(cls, d: int = 2, sensors: int = 1, radius: float = 0.9, angle: float = 0.4) -> "LinearGaussian":
-        """A stable example of any size: damped rotations in pairs of chart, the first `sensors` of them seen."""
+        """A stable example of any size: damped rotations of pairs of coordinates; the first `sensors` are observed."""
         A = jnp.eye(d) * radius
         for i in range(0, d - 1, 2):
             c, s = radius * jnp.cos(angle), radius * jnp.sin(angle)

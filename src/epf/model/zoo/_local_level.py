@@ -10,7 +10,7 @@ from epf.model.zoo._fields import Field, FieldModel
 
 
 class LocalLevel(FieldModel):
-    """A random walk seen through noise; both variances have inverse-gamma priors, which Storvik's filter learns."""
+    """A random walk observed with noise; both variances have conjugate (inverse-gamma) priors, so `epf.Storvik` applies."""
 
     level_variance: Field = dist.InverseGamma(3.0, 1.0)
     noise_variance: Field = dist.InverseGamma(3.0, 1.0)

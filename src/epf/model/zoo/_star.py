@@ -20,8 +20,8 @@ from epf.model.zoo._fields import Field, FieldModel, field_shape
 class STAR(FieldModel):
     """Any of a, b, gamma, c, sigma and sigma_obs may be unknown; `a` and `b` are vectors of length `lags`.
 
-    The paper simulates lags = delay = 1, a = 0.9, b = 0.1, gamma = 1, c = 3, and does not state its priors of gamma and
-    c; those here are wide and proper. The state holds the last max(lags, delay) values, the newest first.
+    The paper simulates lags = delay = 1, a = 0.9, b = 0.1, gamma = 1, c = 3, and does not state the priors of gamma and c;
+    those here are wide and proper. The state holds the last max(lags, delay) values, newest first.
     """
 
     a: Field = (0.9,)

@@ -1,6 +1,6 @@
 """Stochastic volatility (Taylor 1986): x_t = mu + phi (x_t-1 - mu) + N(0, sigma^2),  y_t ~ N(0, exp(x_t)).
 
-x is the log-variance of a return, started in its stationary law.
+x is the log-variance of the returns; its initial law is stationary.
 """
 
 from typing import Any
@@ -14,14 +14,14 @@ from epf.model.zoo._fields import Field, FieldModel
 
 
 def _persistence() -> Distribution:
-    """2 Beta(20, 1.5) - 1; made when asked for, since making it starts JAX's backend."""
-    # Without its domain the transform would claim the whole real line as the support of phi.
+    """2 Beta(20, 1.5) - 1; built on demand, because building it starts the JAX backend."""
+    # Without a domain, the transform would give phi the whole real line as its support.
     to_both_signs = dist.transforms.AffineTransform(-1.0, 2.0, domain=dist.constraints.unit_interval)
     return dist.TransformedDistribution(dist.Beta(20.0, 1.5), to_both_signs)
 
 
 class StochasticVolatility(FieldModel):
-    """Log-variance mu on average, persistence phi in (-1, 1), volatility of volatility sigma."""
+    """Mean log-variance mu, persistence phi in (-1, 1), volatility of volatility sigma."""
 
     mu: Field = dist.Normal(0.0, 1.0)
     phi: Field = eqx.field(default_factory=_persistence)

@@ -1,17 +1,52 @@
-"""The sampler for a number of parameters, where the user names none."""
+"""Several samplers in turn, and the default sampler for a number of parameters."""
 
-from epf.posterior.samplers._base import Sampler
-from epf.posterior.samplers._composite import Composite
+from typing import Any
+
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.model._settings import REQUIRED, Rule, setting
+from epf.posterior.samplers._base import LogDensity, Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF
-from epf.posterior.samplers._laplace import Laplace
+from epf.posterior.samplers._metropolis import Laplace
 from epf.posterior.samplers._slice import Slice
 
 
-def default_sampler(p: int) -> Sampler:
-    """Independent draws for one or two parameters; beyond, a proposal that forgets and a sampler that never sticks.
+def _as_tuple(samplers: Any) -> Any:
+    return tuple(samplers) if isinstance(samplers, list) else samplers
 
-    One parameter gets a finer grid than a draw alone would need: a box shared by all particles is wider than one
-    particle's density, and a second, closer look for some costs all of them more than the points do.
+
+def _are_samplers(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) > 0 and all(isinstance(one, Sampler) for one in value)
+
+
+class Composite(Sampler):
+    """Applies several samplers in turn: each leaves the density invariant, so their composition does."""
+
+    samplers: tuple[Sampler, ...] = setting(
+        REQUIRED,
+        Rule(_are_samplers, "a tuple of samplers, such as (epf.samplers.Laplace(), epf.samplers.Slice())"),
+        converter=_as_tuple,
+    )
+
+    def draw(self, key: PRNGKeyArray, log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:
+        keys = jax.random.split(key, len(self.samplers))
+        for i, sampler in enumerate(self.samplers):
+            u = sampler.draw(keys[i], log_density, u)
+        return u
+
+    def near(self, log_density: LogDensity, u: Float[Array, " p"]) -> Sampler:
+        return Composite(tuple(sampler.near(log_density, u) for sampler in self.samplers))
+
+    def describe(self) -> str:
+        return ", then ".join(sampler.describe() for sampler in self.samplers)
+
+
+def default_sampler(p: int) -> Sampler:
+    """Inverse CDF for one or two parameters; for more, an independence proposal followed by a slice sampler.
+
+    One parameter gets a finer grid than a single draw needs: a box shared by all particles is wider than the density of
+    one particle, and a second grid for some of them would cost more than the additional points.
     """
     if p <= 2:
         return InverseCDF(49) if p == 1 else InverseCDF()

@@ -1,35 +1,36 @@
-"""The contract of a sampler: a move of u that leaves a log-density on the cube [-1, 1]^p invariant.
+"""The interface of a sampler: a move of u that leaves a log-density on the cube [-1, 1]^p invariant.
 
-Everything here is for one particle; the filter runs it for all, and maps u to theta. Values are usually a design matrix
-times the particle's coefficients: at points that are the same for every particle the design is shared, and under `vmap`
-that is one matrix product for all particles. So samplers look at fixed points where they can.
+Samplers are written for one particle. The statistic runs them for all and maps u to theta. A log-density is usually a
+design matrix times the particle's coefficients: at points that are the same for all particles this is one matrix product
+under `vmap`. So samplers evaluate at fixed points where possible.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.model._settings import Settings
 
 # The log-density, up to a constant, at many points of the cube at once; -inf where the density is zero.
 LogDensity = Callable[[Float[Array, "points p"]], Float[Array, " points"]]
 
 
-class Sampler(eqx.Module):
-    """How a point of the cube is drawn from a log-density, at a cost that is bounded beforehand."""
+class Sampler(Settings):
+    """Draws a point of the cube from a log-density, at a bounded cost."""
 
     @abstractmethod
     def draw(self, key: PRNGKeyArray, log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:
-        """A move of u that leaves exp(log_density) on the cube invariant; an independent draw where there is one.
+        """A move of u that leaves exp(log_density) on the cube invariant; an independent draw if possible.
 
-        Always a point of the cube: u itself where the log-density is nowhere a number.
+        The result is always a point of the cube; it is u itself if the log-density is finite nowhere.
         """
 
     def near(self, log_density: LogDensity, u: Float[Array, " p"]) -> "Sampler":
-        """The same sampler for many densities that are all much like this one: what it may learn from it, it learns once.
+        """This sampler adapted to one density, for use with many similar ones; draws remain invariant for each of them.
 
-        The draw stays invariant for each of them. `u` gives the number and kind of the parameters only.
+        Only the shape and dtype of `u` are used.
         """
         return self
 
@@ -39,9 +40,9 @@ class Sampler(eqx.Module):
 
 
 def values_at(log_density: LogDensity, points: Float[Array, "points p"]) -> Float[Array, " points"]:
-    """The log-density with -inf for what is no number, so that such a point is never chosen.
+    """The log-density with NaN and +inf replaced by -inf, so that such points are never chosen.
 
-    That +inf is among them keeps a density that is infinite at an edge of the cube (a gamma's, at 0) from being all edge.
+    A density that is infinite at an edge of the cube (a gamma density at 0) would otherwise put all its mass there.
     """
     values = log_density(points)
     return jnp.where(values < jnp.inf, values, -jnp.inf)  # a comparison with NaN is false
@@ -53,5 +54,5 @@ def value_at(log_density: LogDensity, point: Float[Array, " p"]) -> Float[Array,
 
 
 def in_cube(point: Float[Array, " p"]) -> Array:
-    """Whether a point is one of the cube; one with a NaN is not."""
+    """Whether a point lies in the cube; False for NaN."""
     return jnp.all(jnp.abs(point) <= 1.0)

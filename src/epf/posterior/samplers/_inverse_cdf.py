@@ -18,34 +18,25 @@ peak fills the grid). More points help.
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import SettingError
-from epf.model._check import is_whole, plain
-from epf.posterior._quadrature import STENCIL, cell_masses, running_sum, weights
-from epf.posterior._quadrature import cumulative as cumulative
-from epf.posterior._quadrature import grid as grid
+from epf.model._settings import count
+from epf.posterior._locate import profiles, span
+from epf.posterior._quadrature import STENCIL, grid, inverse, weights
 from epf.posterior.samplers._base import LogDensity, Sampler, value_at, values_at
 
 _NATS = 17.0  # what lies lower, e^-17 of the maximum, is less than the last bit of a uniform
 _ENOUGH = 20.0  # cells, or two thirds of them if there are few: then a Gaussian's sd is 1.6 spacings or more
 _ZOOMS = 3
-_NEWTON_STEPS = 5
 
 
 class InverseCDF(Sampler):
-    """An independent draw of one or two parameters from a grid of `points` in each direction."""
+    """Independent draws of one or two parameters, from a grid with `points` points per parameter."""
 
-    points: int = eqx.field(default=33, converter=plain)
-
-    def __check_init__(self) -> None:
-        if not is_whole(self.points) or self.points < 2 * STENCIL:
-            raise SettingError(
-                f"InverseCDF(points={self.points!r}): it must be a whole number, {2 * STENCIL} or more; 33 is usual."
-            )
+    points: int = count(33, least=2 * STENCIL)
 
     def draw(self, key: PRNGKeyArray, log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:
         return self.at(jax.random.uniform(key, u.shape, u.dtype), log_density, u)
@@ -94,31 +85,6 @@ class InverseCDF(Sampler):
         return jnp.clip(halfway, -1.0, 1.0)
 
 
-def inverse(density: Float[Array, " points *many"], fraction: Float[Array, "*many"]) -> Float[Array, "*many"]:
-    """Where the distribution function of a density, given on a uniform grid of [0, 1], has the value `fraction`.
-
-    The mass of a cell is the rule's, kept within factors of the trapezoid's: where the density jumps to zero the rule
-    swings, and a cell with no density at its ends must have no mass. Inside a cell the distribution function is
-    the cubic with its values and slopes at both ends. Many densities may be given at once, side by side.
-    """
-    left, right = density[:-1], density[1:]
-    trapezoid = 0.5 * (left + right)
-    mass = jnp.clip(cell_masses(density), 0.25 * trapezoid, 2.0 * trapezoid)
-    below = running_sum(mass)
-    # Less than the whole, so that one cell is found and it has mass; a zero skips the cells without any.
-    target = jnp.minimum(fraction, 1.0 - jnp.finfo(density.dtype).eps) * below[-1]
-    cell = jnp.sum(below <= target, axis=0)
-
-    def pick(row: Float[Array, " cells *many"]) -> Float[Array, "*many"]:
-        return jnp.take_along_axis(row, cell[None], axis=0, mode="clip")[0]
-
-    own = pick(mass)
-    whole = jnp.maximum(own, jnp.finfo(density.dtype).tiny)
-    share = jnp.clip((target - (pick(below) - own)) / whole, 0.0, 1.0)
-    place = _inverse_cubic(share, pick(left) / whole, pick(right) / whole)
-    return jnp.clip((cell + place) / left.shape[0], 0.0, 1.0)
-
-
 def inverse_side_by_side(
     values: Float[Array, "*points particles"],
     fractions: Float[Array, "p particles"],
@@ -155,29 +121,6 @@ def resolved(values: Float[Array, "*points particles"]) -> Bool[Array, " particl
     return jnp.all(jnp.stack(seen) >= min(_ENOUGH, 2.0 * (values.shape[0] - 1) / 3.0), axis=0)
 
 
-def _inverse_cubic(
-    share: Float[Array, "*many"], slope_0: Float[Array, "*many"], slope_1: Float[Array, "*many"]
-) -> Float[Array, "*many"]:
-    """x in [0, 1] at which the cubic from 0 to 1 with these end slopes is `share`: Newton's steps inside a bracket.
-
-    Slopes up to 3 make it monotone (Fritsch and Carlson 1980); larger ones, of a cell that is not resolved, are cut.
-    """
-    a, b = jnp.minimum(slope_0, 3.0), jnp.minimum(slope_1, 3.0)
-    # Start where a density linear in the cell would have it.
-    root = jnp.sqrt(jnp.maximum(a**2 + (b**2 - a**2) * share, 0.0))
-    x = jnp.clip((a + b) * share / jnp.maximum(a + root, 1e-6), 0.0, 1.0)
-    low, high = jnp.zeros_like(x), jnp.ones_like(x)
-    for _ in range(_NEWTON_STEPS):
-        excess = x * ((1.0 - x) * (a * (1.0 - x) - b * x) + x * (3.0 - 2.0 * x)) - share
-        slope = a + x * (2.0 * (3.0 - 2.0 * a - b) + x * 3.0 * (a + b - 2.0))
-        low, high = jnp.where(excess < 0.0, x, low), jnp.where(excess < 0.0, high, x)
-        newton = x - excess / slope
-        # At the root rounding may put a step just outside the bracket, whose other end can still be far away.
-        near = (newton >= low - 1e-4) & (newton <= high + 1e-4)
-        x = jnp.clip(jnp.where(near, newton, 0.5 * (low + high)), 0.0, 1.0)
-    return x
-
-
 def _density(values: Float[Array, "*grid"]) -> Float[Array, "*grid"]:
     """The density over its maximum; zero everywhere if it is that."""
     top = jnp.max(values)
@@ -207,13 +150,6 @@ def _closer(
 
 
 def _span(values: Float[Array, "*grid"]) -> tuple[Int[Array, " axes"], Int[Array, " axes"]]:
-    """For each axis the first and the last point with something within reach of the maximum, and one more."""
-    likely = values > jnp.max(values) - _NATS
-    end = values.shape[0] - 1
-    firsts, lasts = [], []
-    for axis in range(values.ndim):
-        others = tuple(other for other in range(values.ndim) if other != axis)
-        index, there = jnp.arange(end + 1), jnp.any(likely, axis=others)
-        firsts.append(jnp.min(jnp.where(there, index, end)))
-        lasts.append(jnp.max(jnp.where(there, index, 0)))
-    return jnp.maximum(jnp.stack(firsts) - 1, 0), jnp.minimum(jnp.stack(lasts) + 1, end)
+    """Per axis, the first and the last point with something within reach of the maximum, and one more to each side."""
+    first, last = span(profiles(values[..., None])[..., 0], _NATS, margin=1)
+    return first, last

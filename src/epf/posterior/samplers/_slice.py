@@ -14,26 +14,20 @@ with whatever probability it stays.
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.errors import SettingError
-from epf.model._check import is_whole, plain
+from epf.model._settings import count
 from epf.posterior.samplers._base import LogDensity, Sampler, value_at
 
 _SHRINKAGES = 32  # a slice of 1e-4 of the chord is found within 32 in all but about 1 in 1000 draws
 
 
 class Slice(Sampler):
-    """Any number of parameters; in a sweep, each by itself, then as many lines in random directions."""
+    """Slice sampling of any number of parameters: a sweep updates each by itself, then along as many random directions."""
 
-    sweeps: int = eqx.field(default=1, converter=plain)
-
-    def __check_init__(self) -> None:
-        if not is_whole(self.sweeps) or self.sweeps < 1:
-            raise SettingError(f"Slice(sweeps={self.sweeps!r}): it must be a whole number, 1 or more.")
+    sweeps: int = count(1)
 
     def draw(self, key: PRNGKeyArray, log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:
         p = u.shape[0]
@@ -66,7 +60,7 @@ def _along(
     value: Float[Array, ""],
     direction: Float[Array, " p"],
 ) -> tuple[Float[Array, " p"], Float[Array, ""]]:
-    """A draw from the slice on the line through u, and the log-density there. A start without density takes any with."""
+    """A draw from the slice on the line through u, and the log-density there; any point with density if u has none."""
     key, level_key = jax.random.split(key)
     level = value - jax.random.exponential(level_key, dtype=u.dtype)
 

@@ -1,4 +1,4 @@
-"""Proposals: where a particle's new state is drawn from, and the weight that corrects for it."""
+"""Proposals: the distribution that new states are drawn from, with the importance weight."""
 
 from epf.smc.proposals._automatic import Automatic as Automatic
 from epf.smc.proposals._automatic import choose_proposal as choose_proposal

@@ -1,38 +1,32 @@
-"""The automatic choice: reads the model's laws and takes the best proposal that fits them."""
+"""The automatic choice: inspects the laws of the model and takes the best proposal that fits them."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import constraints
 
+from epf.errors import ModelError
 from epf.model._laws import is_gaussian, support
 from epf.model._model import StateSpaceModel, first_row, initial_law, parameters, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import flag
-from epf.smc.proposals._base import Bootstrap, Proposal, Proposed
+from epf.smc.proposals._base import Bootstrap, Inputs, New, Proposal, Proposed, Row, State
 from epf.smc.proposals._defensive import Defensive
 from epf.smc.proposals._linearised import Linearised
 from epf.smc.proposals._optimal import Optimal, is_linear_gaussian
 
 
 class Automatic(Proposal):
-    """Whatever fits the model: optimal, linearised, defensive or bootstrap. `epf.proposals.choose_proposal(model)` tells which.
+    """Optimal, linearised, defensive or bootstrap, whichever fits; `epf.proposals.choose_proposal(model)` returns it.
 
-    `even` gives both parts of a defensive mixture half of the draws: which of them a particle comes from then depends on
-    the random numbers alone, and not on the parameters.
+    With `even`, each part of a defensive mixture gets half of the draws: the part that a particle comes from then depends
+    on the random numbers only, not on the parameters.
     """
 
     even: bool = flag(False)
 
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         return _choose(model, p, x_prev, u, self.even).propose(key, model, p, x_prev, y, u, given)
 
@@ -43,7 +37,7 @@ class Automatic(Proposal):
 def choose_proposal(
     model: StateSpaceModel, inputs: Float[Array, " inputs"] | None = None, even: bool = False
 ) -> Proposal:
-    """The proposal that `Automatic` uses for a model; `inputs` is one row of them, for a model that has any."""
+    """The proposal that `Automatic` uses for a model; `inputs` is one row of inputs, if the model has any."""
     params = parameters(model)
     row = first_row(model) if inputs is None else inputs
     chosen: list[Proposal] = []
@@ -55,6 +49,22 @@ def choose_proposal(
 
     jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
     return chosen[-1]
+
+
+def resolve_proposal(proposal: Proposal, model: StateSpaceModel, u: Float[Array, " inputs"] | None) -> Proposal:
+    """The proposal itself or, for `Automatic`, the one that fits the model.
+
+    A model that needs inputs may be bound before any are known (a stream that shows its prior): `Automatic` then stays,
+    and chooses when it is first traced.
+    """
+    if not isinstance(proposal, Automatic):
+        return proposal
+    try:
+        return choose_proposal(model, u, proposal.even)
+    except ModelError:
+        if u is not None:
+            raise
+        return proposal
 
 
 def _choose(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, even: bool) -> Proposal:

@@ -1,4 +1,4 @@
-"""The contract of a proposal, and the two that need no thought: the transition itself, and the user's own law."""
+"""The interface of proposals, and the two simplest ones: the transition, and a law written by the user."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -13,52 +13,42 @@ from epf.model._model import StateSpaceModel, advance, names_argument_t, observa
 from epf.model._parameters import Values
 from epf.model._settings import REQUIRED, Rule, Settings, setting
 
+State = Float[Array, "*state"]
+Row = Float[Array, "*y"]
+Inputs = Float[Array, " inputs"] | None
+New = Float[Array, "*new"] | None
 Proposed = tuple[Float[Array, "*new"], Float[Array, ""]]
 
 
 class Proposal(Settings):
-    """Draws the new part of one particle's state."""
+    """Draws the new part of the state, per particle."""
 
     @abstractmethod
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
-        """The new part, and its log-weight: log p(y | x) + log p(new | x_prev) - log q(new | x_prev, y).
+        """Draw the new part; returns it with log p(y | x) + log p(new | x_prev) - log q(new | x_prev, y), its log-weight.
 
-        Where a new part is `given`, nothing is drawn: it comes back with the weight that it would have had as a draw.
+        If a new part is `given`, nothing is drawn: it is returned with the log-weight that it would have had as a draw.
         """
 
     @abstractmethod
     def describe(self) -> str:
-        """What it does, in a few words for a reader."""
+        """A few words for reports."""
 
 
 def log_likelihood(
     model: StateSpaceModel, p: Values, x_prev: Array, new: Array, y: Array, u: Array | None
 ) -> Float[Array, ""]:
-    """log p(y | x), x being made of `x_prev` and `new`; missing components are not weighed."""
+    """log p(y | x) with x = advance(x_prev, new); missing components of y are left out."""
     return log_prob_observed(observation_law(model, p, advance(model, x_prev, new), u), y)
 
 
 class Bootstrap(Proposal):
-    """The transition itself: q = p(new | x_prev), weight p(y | x). The paper's algorithms 1 to 3."""
+    """The transition: q = p(new | x_prev), weight p(y | x). Used by algorithms 1 to 3 of the paper."""
 
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         new = draw(transition_law(model, p, x_prev, u), key) if given is None else given
         return new, log_likelihood(model, p, x_prev, new, y, u)
@@ -68,11 +58,11 @@ class Bootstrap(Proposal):
 
 
 class Guided(Proposal):
-    """The user's own: `law(p, x_prev, y, u)` returns the distribution to draw the new part from.
+    """A proposal written by the user: `law(p, x_prev, y, u)` returns the distribution of the new part.
 
     For a model whose laws name `t`, the proposal may name it too: `law(p, x_prev, y, u, t)`.
 
-    Where an observation is missing altogether, the transition is used, so the law never sees a row of NaN only.
+    Where the whole observation is missing, the transition is used instead.
     """
 
     law: Callable[..., Distribution] = setting(
@@ -81,14 +71,7 @@ class Guided(Proposal):
     )
 
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         try:

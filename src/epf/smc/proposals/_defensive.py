@@ -1,11 +1,10 @@
-"""A defensive mixture, for heavy-tailed transitions seen through a linear Gaussian observation.
+"""A defensive mixture, for heavy-tailed transitions with a linear Gaussian observation.
 
-        q = share * p(new | x_prev) + (1 - share) * N(new; what y says of it alone)
+        q = share * p(new | x_prev) + (1 - share) * N(new; mean and covariance from the likelihood of y)
 
-The transition explores where the state usually goes, the other part catches the jumps that the transition would reach
-once in a thousand draws. The share follows the odds of the two for each particle: p(y | no jump) against the probability
-that a jump led to y. It is kept away from 0 and 1, so no weight exceeds the likelihood over the least share
-(Hesterberg 1995).
+The transition covers the usual moves; the Gaussian covers jumps that the transition would propose once in a thousand
+draws. Per particle, `share` follows the odds of the two: p(y | no jump) against the probability that a jump led to y. It
+is bounded away from 0 and 1, so no weight exceeds likelihood / least share (Hesterberg 1995).
 """
 
 import jax
@@ -19,24 +18,17 @@ from epf.model._model import StateSpaceModel, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import number
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density, log_determinant, solve, solve_upper
-from epf.smc.proposals._base import Proposal, Proposed, log_likelihood
+from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State, log_likelihood
 from epf.smc.proposals._optimal import linear_observation
 
 
 class Defensive(Proposal):
-    """A mixture of the transition and of the observation alone; each has at least `share` of the draws."""
+    """A mixture of the transition and the normalised likelihood of y; each gets at least `share` of the draws."""
 
     share: float = number(0.1, above=0.0, high=0.5)
 
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         if support(transition).is_discrete:
@@ -48,10 +40,10 @@ class Defensive(Proposal):
         origin = jnp.zeros(shape).ravel()
         residual, slope, noise = linear_observation(model, p, x_prev, origin, shape, y, u)
         informed = solve(cholesky(noise), slope)
-        lower = cholesky(slope.T @ informed)  # of the precision with which y alone determines the new part
+        lower = cholesky(slope.T @ informed)  # of the precision of the new part in the likelihood of y
         mean = solve(lower, informed.T @ jnp.where(observed(residual), residual, 0.0))
         factor = solve_upper(lower, jnp.eye(origin.shape[0]))
-        # Something missing, or a direction that y says nothing of: the transition alone.
+        # With missing components, or a direction that y does not inform, use the transition only.
         usable = jnp.all(observed(residual)) & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(factor))
         share = jnp.where(usable, self._share(transition, model, p, x_prev, mean, lower, y, u), 1.0)
 
@@ -76,7 +68,7 @@ class Defensive(Proposal):
         y: Array,
         u: Array | None,
     ) -> Float[Array, ""]:
-        """The odds of no jump: p(y | the transition's centre), against the transition's density where y points."""
+        """The odds of no jump: p(y | centre of the transition) against the transition's density at the state y implies."""
         middle = centre(transition)
         if middle is None:
             return jnp.asarray(0.5)
@@ -88,6 +80,4 @@ class Defensive(Proposal):
         return jnp.clip(jnp.where(jnp.isnan(odds), 0.5, odds), self.share, 1.0 - self.share)
 
     def describe(self) -> str:
-        return (
-            f"defensive: from the transition and from what y alone says, by their odds, each at least {self.share:.0%}"
-        )
+        return f"defensive: the transition and the likelihood of y, mixed by their odds, each at least {self.share:.0%}"

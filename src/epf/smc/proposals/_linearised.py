@@ -1,9 +1,9 @@
-"""A Gaussian proposal for observations that are not linear or not Gaussian, by automatic differentiation.
+"""A Gaussian proposal for nonlinear or non-Gaussian observations, by automatic differentiation.
 
-Where the observation is Gaussian about a curved mean, the mean is linearised at the transition's mean, as the extended
-Kalman filter does. For any other observation law, its log-density is replaced by a parabola at (an estimate of) the
-mode of log p(new | x_prev) + log p(y | new). Either way the draw is weighed exactly, and a share of draws comes from the
-transition, so that no weight can exceed the likelihood over that share.
+A Gaussian observation with a nonlinear mean is linearised at the mean of the transition, as in the extended Kalman filter.
+For any other observation law, its log-density is replaced by a quadratic at (an estimate of) the mode of
+log p(new | x_prev) + log p(y | new). In both cases the draw has its exact weight, and a share of the draws comes from the
+transition, so that no weight exceeds likelihood / share.
 """
 
 import jax
@@ -16,25 +16,21 @@ from epf.model._parameters import Values
 from epf.model._settings import count, number
 from epf.model._tracing import depends_on
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density, solve, solve_upper
-from epf.smc.proposals._base import Proposal, Proposed, log_likelihood
+from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State, log_likelihood
 from epf.smc.proposals._optimal import condition, linear_observation, require_gaussian
 
 
 class Linearised(Proposal):
-    """A Gaussian fitted to p(new | x_prev, y), for a Gaussian transition; `share` of the draws from the transition."""
+    """A Gaussian fitted to p(new | x_prev, y), for Gaussian transitions; `share` of the draws come from the transition.
+
+    `iterations` is the number of Newton steps to the mode.
+    """
 
     share: float = number(0.05, above=0.0, below=1.0)
     iterations: int = count(2)
 
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         require_gaussian(transition, "Linearised")
@@ -50,13 +46,13 @@ class Linearised(Proposal):
             q_mean, q_covariance = condition(mean, covariance, residual, slope, noise)
             q_lower = cholesky(q_covariance)
         else:
-            q_mean, q_lower = self._parabola(
+            q_mean, q_lower = self._quadratic(
                 mean, covariance, lambda new: log_likelihood(model, p, x_prev, new.reshape(shape), y, u)
             )
         k_which, k_draw = jax.random.split(key)
         own = q_mean + q_lower @ jax.random.normal(k_draw, mean.shape)
         plain = mean + cholesky(covariance) @ jax.random.normal(k_draw, mean.shape)
-        # A fit that failed (a NaN) leaves the transition alone.
+        # If the fit failed (NaN), use the transition only.
         usable = jnp.all(jnp.isfinite(own))
         share = jnp.where(usable, self.share, 1.0)
         drawn = jnp.where(jax.random.uniform(k_which) < share, plain, own)
@@ -67,8 +63,8 @@ class Linearised(Proposal):
         log_g = log_likelihood(model, p, x_prev, new.reshape(shape), y, u)
         return new.reshape(shape), log_g + log_f - log_q
 
-    def _parabola(self, mean, covariance, log_g) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
-        """Newton's steps to the mode of log N(new; mean, covariance) + log g(new), and the spread there."""
+    def _quadratic(self, mean, covariance, log_g) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
+        """Newton steps to the mode of log N(new; mean, covariance) + log g(new), and a root of the covariance there."""
         precision = solve(cholesky(covariance), jnp.eye(mean.shape[0]))
 
         def curvature(new: Float[Array, " k"]) -> Float[Array, "k k"]:
@@ -85,7 +81,7 @@ class Linearised(Proposal):
 
 
 def _positive_part(matrix: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """The matrix without its negative eigenvalues: a likelihood that curves upward must not widen the proposal."""
+    """The matrix with negative eigenvalues set to zero: a convex log-likelihood must not widen the proposal."""
     if matrix.shape[0] == 1:
         return jnp.maximum(matrix, 0.0)
     values, vectors = jnp.linalg.eigh(matrix)

@@ -1,8 +1,8 @@
-"""The optimal proposal, exact where a Gaussian transition is observed linearly with Gaussian noise.
+"""The optimal proposal, exact for a Gaussian transition with a linear Gaussian observation.
 
         new ~ N(m, Q),  y | new ~ N(b + H new, R)   gives   q = p(new | x_prev, y),  weight p(y | x_prev)
 
-which no other proposal can beat: the weight does not depend on the draw (Doucet, Godsill and Andrieu 2000, section II.D).
+It minimises the variance of the weights, which do not depend on the draw (Doucet, Godsill and Andrieu 2000, section II.D).
 """
 
 import jax
@@ -16,21 +16,14 @@ from epf.model._model import StateSpaceModel, advance, observation_law, transiti
 from epf.model._parameters import Values
 from epf.model._tracing import depends_on, is_affine
 from epf.numerics._linear_algebra import cholesky, solve
-from epf.smc.proposals._base import Proposal, Proposed
+from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State
 
 
 class Optimal(Proposal):
-    """p(new | x_prev, y) itself. For models whose observation is linear and Gaussian in a Gaussian transition."""
+    """p(new | x_prev, y), for models with a Gaussian transition and a linear Gaussian observation."""
 
     def propose(
-        self,
-        key: PRNGKeyArray,
-        model: StateSpaceModel,
-        p: Values,
-        x_prev: Float[Array, "*state"],
-        y: Float[Array, "*y"],
-        u: Float[Array, " inputs"] | None,
-        given: Float[Array, "*new"] | None = None,
+        self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
         require_gaussian(transition, "Optimal")
@@ -52,16 +45,16 @@ class Optimal(Proposal):
 
 
 def require_gaussian(transition: Distribution, proposal: str) -> None:
-    """A sentence for a proposal that was chosen by hand and does not fit the transition."""
+    """Raise an error if the transition is not Gaussian; `proposal` is the name of the proposal that needs it."""
     if not is_gaussian(transition):
         raise UnsupportedModelError(
-            f"{proposal} needs a Gaussian transition(), and this one is {type(transition).__name__}: use epf.proposals.Automatic() or "
-            "epf.proposals.Bootstrap()."
+            f"{proposal} needs a Gaussian transition(), and this one is {type(transition).__name__}: use "
+            "epf.proposals.Automatic() or epf.proposals.Bootstrap()."
         )
 
 
 def is_linear_gaussian(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None) -> bool:
-    """Whether y given the new part is Gaussian, its mean affine and its variance free of the new part."""
+    """Whether y given the new part is Gaussian with a mean affine in it and a covariance that does not depend on it."""
     stand_in = jnp.zeros(transition_law(model, p, x_prev, u).event_shape)
 
     def observe(new: Array) -> Distribution:
@@ -83,7 +76,7 @@ def linear_observation(
     y: Array,
     u: Array | None,
 ) -> tuple[Float[Array, " m"], Float[Array, "m k"], Float[Array, "m m"]]:
-    """A Gaussian observation about the new part `at`: residual y - mean (NaN where missing), slope, noise covariance."""
+    """A Gaussian observation linearised at the new part `at`: residual y - mean (NaN if missing), slope, noise covariance."""
 
     def mean_of(new: Float[Array, " k"]) -> Float[Array, " m"]:
         law = observation_law(model, p, advance(model, x_prev, new.reshape(shape)), u)
@@ -102,11 +95,12 @@ def condition(
 ) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
     """Mean and covariance of a Gaussian given a linear Gaussian observation of it: the Kalman update.
 
-    The covariance is in Joseph's form, which stays positive definite in float32 when the observation is sharp.
+    The covariance is in Joseph form, which stays positive definite in float32 for precise observations.
     """
     slope = jnp.where(observed(residual)[:, None], slope, 0.0)
     filled, kept_noise = without_missing(residual, noise)
-    total = slope @ covariance @ slope.T + kept_noise
+    # XLA for CPUs in jaxlib 0.11.2 fuses this sum with the root and the division by it, and then gives infinities.
+    total = jax.lax.optimization_barrier(slope @ covariance @ slope.T + kept_noise)
     gain = solve(cholesky(total), slope @ covariance).T
     left = jnp.eye(mean.shape[0]) - gain @ slope
     updated = left @ covariance @ left.T + gain @ kept_noise @ gain.T

@@ -1,4 +1,4 @@
-"""Work in parts gives what work on all at once gives."""
+"""Work in chunks gives the same as work on all particles at once."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from epf.numerics._chunks import chunk_size, in_chunks
         (5, 0, 5),
     ],
 )
-def test_parts_are_all_of_one_size(particles, most, size):
+def test_chunks_are_all_of_one_size(particles, most, size):
     """A number of particles without a useful divisor (4099 is a prime) is left whole."""
     assert chunk_size(particles, most) == size
     assert particles % size == 0

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epf.numerics._scan import as_rows, running_maximum, scan_rows
+from epf.smc._offspring import as_rows, running_maximum, scan_rows
 
 maximum = jax.jit(running_maximum)
 row_sums = jax.jit(lambda table: scan_rows(jnp.add, table))

@@ -1,0 +1,120 @@
+"""Checks of what a user hands to `fit` and `Stream`, made before anything is compiled."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from epf.errors import DataError, SettingError, kind
+from epf.filters._base import Filter
+from epf.model._model import StateSpaceModel
+from epf.model._parameters import as_floats
+from epf.offline._base import MarkovChains, Offline
+from epf.results._chains import Chains
+from epf.results._result import Answer, Result
+
+QUANTILE_LEVELS = (0.05, 0.5, 0.95)
+
+
+def check_method(method: object, *kinds: type) -> None:
+    """Refuse the class in place of an instance, and anything that is not a method of the kinds wanted (a filter)."""
+    if isinstance(method, type) and issubclass(method, Filter | Offline):
+        raise SettingError(f"The method is the class {method.__name__}: make one, for example epf.{method.__name__}().")
+    if isinstance(method, Offline) and Offline not in kinds:
+        raise SettingError(
+            f"{type(method).__name__} needs the whole series at once: use epf.fit, or a filter such as epf.EPF() here."
+        )
+    if not isinstance(method, kinds or Filter):
+        raise SettingError(f"The method is {kind(method)}: it must be a filter such as epf.SIR(particles=1000).")
+
+
+def check_capacity(method: Filter, steps: int) -> None:
+    """Refuse a series that is longer than the method's memory."""
+    if method.max_observations is not None and steps > method.max_observations:
+        name = type(method).__name__
+        raise SettingError(
+            f"{name}(capacity={method.max_observations}) keeps paths of {method.max_observations} steps, and there are {steps} "
+            f"observations: make it epf.{name}(capacity={steps}) or more, or use epf.EPF, whose memory does not grow."
+        )
+
+
+def check_quantile_levels(quantile_levels: Sequence[float]) -> Array:
+    """The quantile levels as an array."""
+    try:
+        values = np.atleast_1d(as_floats(quantile_levels))
+    except (TypeError, ValueError):
+        values = np.full(1, np.nan)
+    if values.size == 0 or values.ndim > 1 or not ((values >= 0.0) & (values <= 1.0)).all():
+        raise SettingError(
+            f"quantile_levels = {quantile_levels!r}: give levels between 0 and 1, for example (0.05, 0.5, 0.95)."
+        )
+    return jnp.asarray(values)
+
+
+def check_length(y: Any) -> int:
+    """The number of observations."""
+    try:
+        return len(y)
+    except TypeError:
+        raise DataError(f"y is {kind(y)}: give an array or a list of observations, one row per time step.") from None
+
+
+def check_resumed(
+    resume_from: object, model: StateSpaceModel, method: Filter | Offline, seed: int, quantile_levels: Array
+) -> Result | None:
+    """The earlier result of a filter or of SMC2, if the run can go on from it."""
+    if resume_from is None:
+        return None
+    if not isinstance(resume_from, Result):
+        raise SettingError(f"fit(resume_from=...) is {kind(resume_from)}: give the Result of an earlier epf.fit.")
+    _check_has_model(resume_from)
+    same = eqx.tree_equal((resume_from.model, resume_from.method), (model, method)) and resume_from.seed == seed
+    if not same or resume_from.quantile_levels != tuple(quantile_levels.tolist()):
+        raise SettingError(
+            "fit(resume_from=result) needs the model, method, seed and quantile_levels that made the result: pass the "
+            "same ones."
+        )
+    return resume_from
+
+
+def check_resumed_chains(
+    resume_from: object, model: StateSpaceModel, method: MarkovChains, seed: int, ys: np.ndarray, us: Array | None
+) -> Chains | None:
+    """The earlier chains, if the run can go on from them: the same but for the number of draws."""
+    if resume_from is None:
+        return None
+    if not isinstance(resume_from, Chains):
+        raise SettingError(
+            f"fit(resume_from=...) is {kind(resume_from)}: give the result of an earlier epf.fit with this method."
+        )
+    _check_has_model(resume_from)
+    before = resume_from.method
+    same = type(before) is type(method) and resume_from.seed == seed and eqx.tree_equal(resume_from.model, model)
+    if not same or not eqx.tree_equal(eqx.tree_at(lambda m: m.draws, before, method.draws), method):
+        raise SettingError(
+            "fit(resume_from=result) needs the model, seed and method that made the result, except for the number of "
+            "draws: pass the same ones."
+        )
+    if not (_same_array(resume_from.past[0], ys) and _same_array(resume_from.past[1], us)):
+        raise SettingError(
+            "fit(resume_from=result) continues the same chains, so it needs the y and inputs that made the result: pass "
+            "the same ones."
+        )
+    return resume_from
+
+
+def _check_has_model(resume_from: Answer) -> None:
+    if resume_from.model is None:
+        raise SettingError(
+            "fit(resume_from=result) cannot continue a result that was loaded without its model: load it with the model, "
+            "as in epf.load(path, model)."
+        )
+
+
+def _same_array(before: Any, now: Any) -> bool:
+    if before is None or now is None:
+        return before is now
+    return np.shape(before) == np.shape(now) and np.array_equal(before, np.asarray(now), equal_nan=True)
