@@ -1,8 +1,7 @@
 """A stream that is killed again and again: `python killed_stream.py METHOD FOLDER KILLS SEED` prints its end as JSON.
 
-Each life is a fork of this process, in which the filter is compiled already: cold starts would take minutes. It is killed
-after a few checkpoints, at a random moment. JAX warns that a fork may hang; one that does is killed like the others, and the
-next one goes on.
+Each life is a fork of this process, which has imported the library and has not started JAX: a fork of a process in which JAX
+runs may hang. It is killed after a few checkpoints, at a random moment. Compiled code is kept in the folder for the next life.
 """
 
 import json
@@ -14,30 +13,39 @@ import time
 import warnings
 from pathlib import Path
 
-import jax
-import numpy as np
-
 import epf
 from epf.cli import stream as command
 from epf.cli.rows import Columns
+from epf.storage._tensors import TensorFile, inspect
 
-jax.config.update("jax_cpu_enable_async_dispatch", False)  # a fork has no threads to wait for; before JAX starts
-MODEL, SEED = epf.zoo.Sin(), 1
-METHODS = {
-    "SIR": epf.SIR(20),
-    "EPF": epf.EPF(20, approximation=epf.Chebyshev(order=3), sampler=epf.samplers.InverseCDF(17)),
-    "MarginalEPF": epf.MarginalEPF(20, nodes=5),
-}
-MOST_CHECKPOINTS, HANGS_AFTER = 8, 20.0
+ROWS, SEED, MAX_CHECKPOINTS, HANGS_AFTER = 40, 1, 6, 120.0
 
 
-def live(method: epf.EPF, data: Path, checkpoint: Path) -> None:
+def make_method(name: str):
+    if name == "EPF":
+        return epf.EPF(20, approximation=epf.Chebyshev(order=3), sampler=epf.samplers.InverseCDF(17))
+    return {"SIR": epf.SIR, "MarginalEPF": lambda particles: epf.MarginalEPF(particles, nodes=5)}[name](20)
+
+
+def left_alone(name: str, folder: Path) -> None:
+    """Write the data, and the checkpoint of a stream that nobody kills."""
+    model = epf.zoo.Sin()
+    _, y = epf.simulate(model, {"theta": 0.7}, steps=ROWS, seed=3)
+    (folder / "y.csv").write_text("y\n" + "".join(f"{value:.9g}\n" for value in y))
+    whole = epf.Stream(model, make_method(name), seed=SEED)
+    for value in y:
+        whole.update(value)
+    whole.save(folder / "whole.epf")
+
+
+def live(name: str, folder: Path) -> None:
     """One life: `epf stream sin DATA --checkpoint FILE --resume`, a checkpoint at every row."""
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  the process ends with it
-    stream = command.open_stream(MODEL, method, method, SEED, checkpoint, resume=True)
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115  the process ends with it
+    method, checkpoint = make_method(name), folder / "run.epf"
+    stream = command.open_stream(epf.zoo.Sin(), method, method, SEED, checkpoint, resume=True)
     code = command.run(
         stream,
-        str(data),
+        str(folder / "y.csv"),
         Columns(),
         format=None,
         on_error="stop",
@@ -51,41 +59,44 @@ def live(method: epf.EPF, data: Path, checkpoint: Path) -> None:
     os._exit(code)
 
 
+def forked(function, *arguments) -> int:
+    child = os.fork()
+    if child == 0:
+        warnings.simplefilter("ignore", epf.errors.EPFWarning)  # so few particles have large errors
+        try:
+            function(*arguments)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return child
+
+
 def main(name: str, folder: Path, kills: int, seed: int) -> None:
-    warnings.simplefilter("ignore", RuntimeWarning)
-    warnings.simplefilter("ignore", epf.errors.EPFWarning)  # so few particles have large errors
-    method, data, checkpoint, random_ = METHODS[name], folder / "y.csv", folder / "run.epf", random.Random(seed)
-    rows = (MOST_CHECKPOINTS + 4) * kills + 5
-    _, y = epf.simulate(MODEL, {"theta": 0.7}, steps=rows, seed=3)
-    data.write_text("y\n" + "".join(f"{value:.9g}\n" for value in y))
-    whole = epf.Stream(MODEL, method, seed=SEED)
-    for value in y:
-        whole.update(value)
-    whole.save(folder / "warm.epf")
-    epf.Stream.load(folder / "warm.epf", MODEL)
-    died, times, ended = 0, [], False
-    for _ in range(kills + 5):
-        child = os.fork()
-        if child == 0:
-            live(method, data, checkpoint)
-        ended, status = wait(child, checkpoint, random_.randint(1, MOST_CHECKPOINTS) if died < kills else rows, random_)
+    checkpoint, random_ = folder / "run.epf", random.Random(seed)
+    assert os.waitpid(forked(left_alone, name, folder), 0)[1] == 0
+    died, times, ended, status = 0, [], False, 1
+    for _ in range(kills + 1):
+        count = random_.randint(1, MAX_CHECKPOINTS) if died < kills else ROWS
+        ended, status = wait(forked(live, name, folder), checkpoint, count, random_)
         died += not ended
-        times.append(epf.Stream.load(checkpoint, MODEL).num_observations if checkpoint.exists() else 0)
+        times.append(inspect(checkpoint).header["t"] if checkpoint.exists() else 0)
         if ended:
             break
-    last = epf.Stream.load(checkpoint, MODEL)
-    leaves = zip(jax.tree.leaves(last._state), jax.tree.leaves(whole._state), strict=True)
+    last, whole = inspect(checkpoint), inspect(folder / "whole.epf")
     found = {
         "kills": died,
         "ended": ended and os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0,
         "times": times,
-        "rows": rows,
-        "t": last.num_observations,
-        "position": last.position,
-        "same": all(np.array_equal(a, b, equal_nan=True) for a, b in leaves)
-        and last.log_evidence == whole.log_evidence,
+        "rows": ROWS,
+        "t": last.header["t"],
+        "position": last.header["facts"]["position"],
+        "same": last.header["facts"] == whole.header["facts"] and data_of(last) == data_of(whole),
     }
     print(json.dumps(found))
+
+
+def data_of(file: TensorFile) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in file.read(file.layouts).items()}
 
 
 def wait(child: int, checkpoint: Path, checkpoints: int, random_: random.Random) -> tuple[bool, int]:
@@ -101,7 +112,8 @@ def wait(child: int, checkpoint: Path, checkpoints: int, random_: random.Random)
         time.sleep(0.0005)
     time.sleep(random_.uniform(0.0, 0.01))
     os.kill(child, signal.SIGKILL)
-    return False, os.waitpid(child, 0)[1]
+    status = os.waitpid(child, 0)[1]
+    return os.WIFEXITED(status), status
 
 
 def written(checkpoint: Path) -> tuple[int, int] | None:

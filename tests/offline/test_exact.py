@@ -54,6 +54,7 @@ def problem(request):
     return request.param()
 
 
+@pytest.mark.slow
 def test_pmmh_has_the_exact_posterior(problem):
     model, y, name, mean, sd, _ = problem
     result = epf.fit(model, y, epf.PMMH(3000, chains=4, warmup=500))
@@ -67,6 +68,7 @@ def test_pmmh_has_the_exact_posterior(problem):
     assert abs(r - 1.0) <= 4.0 / np.sqrt(2.0 * ess)
 
 
+@pytest.mark.slow
 def test_particle_gibbs_has_the_exact_posterior(problem):
     model, y, name, mean, sd, _ = problem
     result = epf.fit(model, y, epf.ParticleGibbs(1000, chains=4, warmup=100, particles=40))
@@ -78,6 +80,7 @@ def test_particle_gibbs_has_the_exact_posterior(problem):
     assert abs(r - 1.0) <= 4.0 / np.sqrt(2.0 * ess)
 
 
+@pytest.mark.slow
 def test_smc2_has_the_exact_posterior_and_evidence(problem):
     model, y, name, mean, sd, log_evidence = problem
     result = epf.fit(model, y, epf.SMC2(1000, particles=50))
@@ -91,6 +94,7 @@ def test_smc2_has_the_exact_posterior_and_evidence(problem):
     assert abs(result.log_evidence - log_evidence) < 0.5
 
 
+@pytest.mark.slow
 def test_particle_gibbs_smooths_as_kalman_does():
     """Means of the states given the whole series, against the joint Gaussian of all states."""
     _, y, _, a, _, _ = linear_gaussian()
@@ -206,12 +210,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_particle_gibbs_passes_gewekes_joint_distribution_test(name):
     p = joint_test(*CASES[name])
     print(f"Geweke {name}: {len(p)} p-values, the least {p.min():.4f}")
     assert p.min() > 0.005 / len(p)
 
 
+@pytest.mark.slow
 def test_the_joint_distribution_test_sees_a_lag_that_is_forgotten():
     p = joint_test(TwoLags(), epf.ParticleGibbs(particles=5, ahead=1))
     print(f"Geweke with one lag forgotten: the least p-value {p.min():.2g}")
@@ -225,6 +231,7 @@ class Stable(AR):
         return {"a": dist.Normal(0.3, 0.2), "v": dist.LogNormal(-0.5, 0.4)}
 
 
+@pytest.mark.slow
 def test_pmmh_passes_simulation_based_calibration():
     """Ranks of the true theta among draws given data simulated with it are uniform (Talts et al. 2018)."""
     # Chains that are short for their autocorrelation have too many extreme ranks; draws 60 apart are nearly independent.
@@ -250,6 +257,7 @@ def test_pmmh_passes_simulation_based_calibration():
         assert p > 0.0025
 
 
+@pytest.mark.slow
 def test_smc2_has_the_evidence_after_many_doublings():
     """The mean of the estimates themselves is unbiased; that of their logarithms is low by half their variance."""
     model, y, name, mean, sd, log_evidence = linear_gaussian()
@@ -270,6 +278,7 @@ def test_smc2_has_the_evidence_after_many_doublings():
     assert abs(r.mean() - 1.0) < 4.0 * r.std(ddof=1) / np.sqrt(seeds) + 1.0 / 400.0
 
 
+@pytest.mark.slow
 def test_smc2_doubles_its_inner_particles_when_moves_are_refused(tmp_path):
     model, y, name, mean, sd, log_evidence = linear_gaussian()
     result = epf.fit(model, y, epf.SMC2(400, particles=8, proposal=Bootstrap()))

@@ -27,6 +27,7 @@ def trajectory(result):
 
 
 @each
+@pytest.mark.slow
 def test_vectors_inputs_and_missing_components(method, tmp_path):
     inputs = np.sin(np.arange(STEPS, dtype=np.float32))[:, None]
     _, y = epf.simulate(VectorAR(), {"a": [0.9, 0.5], "gain": 0.7}, steps=STEPS, seed=1, inputs=inputs)
@@ -62,6 +63,7 @@ class Simplex(AR):
 
 
 @each
+@pytest.mark.slow
 def test_supports_are_respected(method):
     _, y = epf.simulate(Simplex(), {"w": [0.3, 0.3, 0.4], "a": 0.5}, steps=STEPS, seed=1)
     result = epf.fit(Simplex(), y, method)
@@ -73,6 +75,7 @@ def test_supports_are_respected(method):
 
 
 @each
+@pytest.mark.slow
 def test_lags_go_with_the_path(method):
     prior = dist.Normal(0.0, 0.5).expand([2]).to_event(1)
     model = epf.zoo.STAR(a=prior, b=(0.1, 0.0), gamma=1.0, c=3.0, lags=2)
@@ -86,6 +89,7 @@ def test_lags_go_with_the_path(method):
 
 
 @each
+@pytest.mark.slow
 def test_double_precision_is_used_when_it_is_on(method, float64):
     _, y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=STEPS, seed=1)
     result = epf.fit(AR(), y.astype(np.float64), method)

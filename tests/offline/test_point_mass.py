@@ -148,6 +148,7 @@ class Both(NamedTuple):
         assert result.posterior.error < tolerance
 
 
+@pytest.mark.slow
 def test_a_coefficient_and_a_variance(float64):
     """Two parameters, one of them positive."""
     exact = Both.made()
@@ -181,6 +182,7 @@ def check_reading(posterior, name, grid):
     assert np.trapezoid(density * grid, grid) == pytest.approx(posterior.mean[name], abs=2e-3 * posterior.sd[name])
 
 
+@pytest.mark.slow
 def test_sin(references, float64):
     """With missing values. Sizes here and in the next test are those of `test_references`: one compilation for both."""
     ys, missing = np.array(references.observations["sin", 1][:50], float), np.array([7, 20, 21])
@@ -200,6 +202,7 @@ def test_sin(references, float64):
     assert result.history["mean"][-1, 0] == pytest.approx(result.mean["theta"])
 
 
+@pytest.mark.slow
 def test_cauchy_shocks(references, float64):
     """One observation is missing; the dense grid is wide enough for what leaps while nobody sees it."""
     ys = np.array(references.observations["cauchy", 2][:50], float)

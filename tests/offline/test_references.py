@@ -39,6 +39,7 @@ OTHER_GRIDS = [("sin", 1, 49, 41, 1e-5), ("cauchy", 2, 161, 31, 2e-4), ("star", 
 
 @pytest.mark.usefixtures("quick_compilation", "float64")
 @pytest.mark.parametrize(("name", "seed", "nodes", "points", "tolerance"), OTHER_GRIDS)
+@pytest.mark.slow
 def test_another_grid_says_the_same(references, name, seed, nodes, points, tolerance):
     case, entry = references.make.CASES[name], references.files[name, seed]["entries"][0]
     y = references.observations[name, seed][: entry["t"]]

@@ -49,7 +49,11 @@ def data():
     return y
 
 
-@pytest.fixture(scope="module", params=METHODS, ids=lambda method: type(method).__name__)
+@pytest.fixture(
+    scope="module",
+    params=[METHODS[0], pytest.param(METHODS[1], marks=pytest.mark.slow), METHODS[2]],
+    ids=lambda method: type(method).__name__,
+)
 def ran(request):
     return request.param, epf.fit(AR(), data(), request.param, seed=3)
 
@@ -346,7 +350,6 @@ def test_what_cannot_be_served_is_refused_in_a_sentence_that_names_what_can(meth
             epf.fit(KnownStart(), y, method)
 
 
-@pytest.mark.slow
 def test_a_series_that_no_parameter_explains_is_an_error():
     with pytest.raises(NumericalError, match="every likelihood it tried was zero"):
         epf.fit(Impossible(), np.full(2, 1.0), METHODS[0])

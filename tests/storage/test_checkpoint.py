@@ -252,7 +252,8 @@ def test_forged_headers_are_refused(saved, tmp_path):
     refused(path, None, None, "header cannot be read")
 
 
-def test_ten_thousand_mutated_files_are_refused_or_right(saved, tmp_path, monkeypatch):
+@pytest.mark.parametrize("cases", [1500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_mutated_files_are_refused_or_right(cases, saved, tmp_path, monkeypatch):
     """Bytes changed, cut, doubled and swapped; half of them with their checksum set right afterwards."""
     stream, _, content = saved
     path, random_ = tmp_path / "mutated.epf", random.Random(1)
@@ -267,7 +268,7 @@ def test_ten_thousand_mutated_files_are_refused_or_right(saved, tmp_path, monkey
     accepted = 0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     file = path.open("wb")
-    for case in range(10_000):
+    for case in range(cases):
         mutated = bytearray(content)
         if case % 2:
             mutated = mutate_meaning(mutated, random_)
@@ -299,7 +300,7 @@ def test_ten_thousand_mutated_files_are_refused_or_right(saved, tmp_path, monkey
     file.close()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # kilobytes
     assert grown < 50_000
-    assert accepted < 3000  # changed numbers under a right checksum, and nothing else
+    assert accepted < 0.3 * cases  # changed numbers under a right checksum, and nothing else
 
 
 def test_the_last_files_are_kept_and_a_half_written_one_does_no_harm(saved, tmp_path):
