@@ -35,7 +35,7 @@ from epf.polynomial._indices import (
     total_degree,
     values_from_coefficients,
 )
-from epf.polynomial._structure import structure
+from epf.polynomial._structure import Structure, structure
 from epf.polynomial.taylor import _expand as taylor
 from epf.posterior._chart import Chart
 from epf.statistics._approximation import Approximation
@@ -112,13 +112,14 @@ def plan(where: str, law: Law, value: Float[Array, "*event"], p: int, settings: 
             f"Taylor(of='noise') needs a {where}() law with a location, such as dist.Cauchy(loc, scale), and "
             f"{type(law(z)).__name__} has none: use of='density'."
         )
+    entering = _structure_of(form, law, value, p)
     order = settings.order or _default_order(form, p)
     if settings.order is None and form == "drift" and p > 2:
-        order = _fuller_order(form, law, value, p, order)
+        order = _fuller_order(entering, order)
     try:
-        return _with_order(form, law, value, p, order)
+        return _with_order(form, entering, order)
     except SettingError as error:
-        smaller = next((m for m in range(order - 1, 0, -1) if _fits(form, law, value, p, m)), None)
+        smaller = next((m for m in range(order - 1, 0, -1) if _fits(form, entering, m)), None)
         remedy = f"order={smaller} fits" if smaller else "no order fits, so make some parameters known with epf.fix"
         raise SettingError(
             f"{type(settings).__name__}(order={order}): the log-density of {where}() in {p} parameters has more than "
@@ -158,36 +159,38 @@ def _default_order(form: str, p: int) -> int:
     return _ORDERS[form].get(p, 2)
 
 
-def _fuller_order(form: str, law: Law, value: Array, p: int, least: int) -> int:
+def _structure_of(form: str, law: Law, value: Array, p: int) -> Structure:
+    """How the parameters enter the function that is expanded."""
+    if form == "drift":
+        return structure(lambda z: gaussian_moments(law(z))[0], p)
+    if form == "noise":
+        return structure(lambda z: jnp.asarray(law(z).loc), p)  # pyright: ignore[reportAttributeAccessIssue]
+    return structure(lambda z: log_prob(law(z), value), p)
+
+
+def _fuller_order(entering: Structure, least: int) -> int:
     """A higher order where parameters enter one by one: these need the order of a single parameter, if that is cheap."""
-    together = structure(lambda z: gaussian_moments(law(z))[0], p).together
-    most = _AMONG_OTHERS if together <= 1 else _default_order(form, together)
+    together = entering.together
+    most = _AMONG_OTHERS if together <= 1 else _default_order("drift", together)
     for order in range(most, least, -1):
         with suppress(SettingError):
-            if _with_order(form, law, value, p, order).result.size <= _ROOM:
+            if _with_order("drift", entering, order).result.size <= _ROOM:
                 return order
     return least
 
 
-def _with_order(form: str, law: Law, value: Array, p: int, order: int) -> Expansion:
-    if form == "drift":
-        of = structure(lambda z: gaussian_moments(law(z))[0], p).indices(order)
-        result = of.product(of)
-    elif form == "noise":
-        of = structure(lambda z: jnp.asarray(law(z).loc), p).indices(order)  # pyright: ignore[reportAttributeAccessIssue]
-        result = of
-        for _ in range(order - 1):
-            result = result.product(of)
-    else:
-        of = result = structure(lambda z: log_prob(law(z), value), p).indices(2 * order)
+def _with_order(form: str, entering: Structure, order: int) -> Expansion:
+    of = result = entering.indices(2 * order if form == "density" else order)
+    for _ in range({"drift": 1, "noise": order - 1, "density": 0}[form]):  # the square, or the highest power
+        result = result.product(of)
     if result.size > LIMIT:
         raise SettingError(f"{result.size}")
     return Expansion(form, of, result, order)
 
 
-def _fits(form: str, law: Law, value: Array, p: int, order: int) -> bool:
+def _fits(form: str, entering: Structure, order: int) -> bool:
     try:
-        _with_order(form, law, value, p, order)
+        _with_order(form, entering, order)
     except SettingError:
         return False
     return True
