@@ -2,8 +2,8 @@
 
 It needs numpy < 2, so an environment of its own; the data and the exact posterior come from a file that this project writes:
 
-    python -c "import epf, json; y = epf.simulate(epf.zoo.Sin(), {'theta': 0.7}, steps=1000, seed=1)[1]; json.dump(y.tolist(), open('y.json', 'w'))"
-    python3 -m venv peer && peer/bin/pip install "numpy<2" particles==0.4
+    python -c "import epf, json; y = epf.simulate(epf.zoo.Sin(), {'theta': 0.7}, steps=1000, seed=1)[1];
+    json.dump(y.tolist(), open('y.json', 'w'))" python3 -m venv peer && peer/bin/pip install "numpy<2" particles==0.4
     taskset -c 0 peer/bin/python benchmarks/peers/particles_smc2.py y.json tests/references/sin-1.json 300 1000
 """
 

@@ -1,8 +1,8 @@
 """Complexity: the time of a step against t, N, M and p, measured and fitted.
 
-The whole filter is timed against t and N (the paper's O(NT)), and the update of the statistics against M and p (its O(M^p)
-per particle and step). A statistic has C(2M + p, p) coefficients, those of a polynomial of degree 2M in p parameters, which is
-a multiple of M^p for large M. For comparison, a Gibbs density is evaluated from the whole path.
+The whole filter is timed against t and N (the paper's O(NT)), and the update of the statistics against M and p (its
+O(M^p) per particle and step). A statistic has C(2M + p, p) coefficients, those of a polynomial of degree 2M in p
+parameters, which is a multiple of M^p for large M. For comparison, a Gibbs density is evaluated from the whole path.
 """
 
 import time

@@ -59,9 +59,9 @@ class Table(NamedTuple):
 class Experiment:
     """A figure of the paper, or a claim of its text.
 
-    `compute(settings, seed, done)` returns the numbers and calls `done(1)` after each of its `stages(settings)`. From the
-    numbers, `draw` makes a Matplotlib figure, `judge` the findings and `tables` the tables of the page. `repeatable` is False
-    if the numbers are timings, which differ from run to run.
+    `compute(settings, seed, done)` returns the numbers and calls `done(1)` after each of its `stages(settings)`. From
+    the numbers, `draw` makes a Matplotlib figure, `judge` the findings and `tables` the tables of the page.
+    `repeatable` is False if the numbers are timings, which differ from run to run.
     """
 
     name: str

@@ -2,8 +2,8 @@
 
         log p_hat = log p(theta) + sum_i theta^i (1/sigma^2 sum_k x_k H^i(x_k-1) - 1/(2 sigma^2) sum_k J^i(x_k-1)),
 
-with H^i the Taylor coefficients of the drift and J^i those of its square. The library's statistic is compared with this sum in
-double precision, and so are the signs of the proof in appendix D, which differ from those of the theorem.
+with H^i the Taylor coefficients of the drift and J^i those of its square. The library's statistic is compared with this
+sum in double precision, and so are the signs of the proof in appendix D, which differ from those of the theorem.
 """
 
 from collections.abc import Mapping

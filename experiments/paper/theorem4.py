@@ -1,7 +1,7 @@
 """Theorem 4: divergence of the approximate Gibbs density as T and M grow, for several centres.
 
-Centred at the true value, the error of the series is eps_k = O(|theta - theta*|^(M+1)) and the posterior is T^(-1/2) wide, so the
-log-ratio is O(T x T^(-(M+1)/2) x T^(-1/2)) = O(T^(-M/2)) and its variance, the divergence, O(T^(-M)).
+Centred at the true value, the error of the series is eps_k = O(|theta - theta*|^(M+1)) and the posterior is T^(-1/2)
+wide, so the log-ratio is O(T x T^(-(M+1)/2) x T^(-1/2)) = O(T^(-M/2)) and its variance, the divergence, O(T^(-M)).
 """
 
 from collections.abc import Mapping

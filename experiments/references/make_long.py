@@ -2,10 +2,10 @@
 
     python experiments/references/make_long.py                  # half an hour per data set on one core, two minutes on a GPU
 
-A grid of 61 values would take an hour per pass at T = 10000. The log-likelihood is smooth in a, and a polynomial through 15
-Chebyshev nodes represents it over the few standard deviations that matter: the coefficients fall off quickly, and the largest
-of the last two is stored as `tail`. MarginalEPF says where to look, and this is checked: the ends must lie 10 nats below the
-peak.
+A grid of 61 values would take an hour per pass at T = 10000. The log-likelihood is smooth in a, and a polynomial
+through 15 Chebyshev nodes represents it over the few standard deviations that matter: the coefficients fall off
+quickly, and the largest of the last two is stored as `tail`. MarginalEPF says where to look, and this is checked: the
+ends must lie 10 nats below the peak.
 """
 
 import argparse

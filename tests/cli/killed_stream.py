@@ -1,7 +1,8 @@
 """A stream that is killed again and again: `python killed_stream.py METHOD FOLDER KILLS SEED` prints its end as JSON.
 
-Each life is a fork of this process, which has imported the library and has not started JAX: a fork of a process in which JAX
-runs may hang. It is killed after a few checkpoints, at a random moment. Compiled code is kept in the folder for the next life.
+Each life is a fork of this process, which has imported the library and has not started JAX: a fork of a process in
+which JAX runs may hang. It is killed after a few checkpoints, at a random moment. Compiled code is kept in the folder
+for the next life.
 """
 
 import json

@@ -71,7 +71,11 @@ def _print(found: Comparison, plot: Path | None) -> None:
         if before not in (None, name):
             table.add_section()
         same, before = before == name, name
-        common = ["", "", ""] if same else [_cell(row["seconds"], ".1f"), _cell(row["growth"], ".2f"), _cell(row["log_evidence"], ".6g")]  # fmt: skip
+        common = (
+            ["", "", ""]
+            if same
+            else [_cell(row["seconds"], ".1f"), _cell(row["growth"], ".2f"), _cell(row["log_evidence"], ".6g")]
+        )
         interval = f"{row['5%']:.4g} .. {row['95%']:.4g}"
         scores = [_cell(row["z"], ".2f"), _cell(row["r"], ".2f")]
         table.add_row(
@@ -81,8 +85,8 @@ def _print(found: Comparison, plot: Path | None) -> None:
     for name, sentence in found.refused.items():
         console.print(f"{name}: {sentence}", highlight=False, markup=False)
     console.print(
-        "z = (mean - exact mean) / exact sd, r = sd / exact sd; seconds include compilation; growth = seconds per step in the "
-        "last quarter / in the second quarter, 1 for a constant cost.",
+        "z = (mean - exact mean) / exact sd, r = sd / exact sd; seconds include compilation; growth = seconds per step in "
+        "the last quarter / in the second quarter, 1 for a constant cost.",
         highlight=False,
     )
     if plot is not None:

@@ -59,10 +59,9 @@ def run(steps: int, particles: int, seed: int, out: Path) -> None:
     left = len({float(value) for value in sir.theta[0]})
     console.print(
         f"Seconds include compilation. SIR drew {particles} values of theta from the prior and has {left} left: it looks "
-        "certain because the other values are lost. The EPF draws new values from each particle's polynomial, and loses none; "
-        "the marginal EPF does not depend on paths. "
-        "The true value is 3.5 standard deviations from the mean of the prior N(0, 0.2^2), so the exact posterior mean after "
-        "few observations still lies below it.",
+        "certain because the other values are lost. The EPF draws new values from each particle's polynomial, and loses "
+        "none; the marginal EPF does not depend on paths. The true value is 3.5 standard deviations from the mean of the "
+        "prior N(0, 0.2^2), so the exact posterior mean after few observations still lies below it.",
         soft_wrap=False,
     )
     _draw(results, out)

@@ -223,7 +223,7 @@ class SMC2(Sequential):
             return ()
         sentence = (
             f"From t = {int(state.starved)} on, SMC2 accepted fewer than {_FEW_ACCEPTED:.0%} of its moves with the maximum "
-            f"of {state.particles} inner particles, so the thetas are poorly renewed: raise `most`, or use a better proposal."
+            f"of {state.particles} inner particles, so thetas are poorly renewed: raise `most`, or use a better proposal."
         )
         return (Caveat(1, sentence),)
 

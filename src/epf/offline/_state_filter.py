@@ -114,8 +114,8 @@ class Move(eqx.Module):
         law = transition_law(model, p, x, u)
         if int(np.prod(law.event_shape)) != 1 or support(law).is_discrete or isinstance(law, dist.Delta):
             raise UnsupportedModelError(
-                f"PointMass needs a transition() with a density of one number, and this one is {type(law).__name__} of shape "
-                f"{tuple(law.event_shape)}: use epf.SIR."
+                f"PointMass needs a transition() with a density of one number, and this one is {type(law).__name__} "
+                f"of shape {tuple(law.event_shape)}: use epf.SIR."
             )
 
         def advanced(new: Float[Array, ""]) -> Float[Array, ""]:

@@ -2,8 +2,8 @@
 
 At nodes the polynomial of one parameter is the interpolant, whose error on the box is at most 4 times that of the best
 polynomial up to order 20. Unlike a Taylor series it needs values only, and it converges on the whole box wherever the
-singularities of the function lie in the complex plane, but more slowly the closer they are. Trefethen, Approximation Theory and
-Approximation Practice (2013), chapters 8 and 15.
+singularities of the function lie in the complex plane, but more slowly the closer they are. Trefethen, Approximation
+Theory and Approximation Practice (2013), chapters 8 and 15.
 """
 
 from collections.abc import Callable

@@ -150,7 +150,9 @@ def _history(result: Any, label: str) -> Any:
 def _density(result: Any, label: str) -> Any:
     grid, density, prior = density_curves(result, label)
     figure = _figure(label, "density")
-    figure.add_scatter(x=grid, y=_numbers(density), mode="lines", fill="tozeroy", line_color=BLUE, fillcolor=_BAND, name="posterior")  # fmt: skip
+    figure.add_scatter(
+        x=grid, y=_numbers(density), mode="lines", fill="tozeroy", line_color=BLUE, fillcolor=_BAND, name="posterior"
+    )
     if prior is not None:
         figure.add_scatter(x=grid, y=_numbers(prior), mode="lines", line_color=GREY, name="prior")
     return figure
@@ -180,7 +182,9 @@ def _states(result: Any, y: Any) -> list[Any]:
 def _dots(figure: Any, time: np.ndarray, values: np.ndarray) -> None:
     at = _thin(len(values))
     last = time[-len(values) :]
-    figure.add_scatter(x=last[at], y=_numbers(values[at]), mode="markers", marker={"size": 3, "color": GREY}, name="observed")  # fmt: skip
+    figure.add_scatter(
+        x=last[at], y=_numbers(values[at]), mode="markers", marker={"size": 3, "color": GREY}, name="observed"
+    )
 
 
 def _diagnostics(result: Any) -> list[Any]:
@@ -199,6 +203,12 @@ def _diagnostics(result: Any) -> list[Any]:
         figure = _figure("time step", label)
         figure.add_scatter(x=time[at], y=_numbers(np.asarray(values)[at]), mode="lines", line_color=BLUE, name=label)
         if label == "error in nats":
-            figure.add_scatter(x=time[[0, -1]], y=[MAX_ERROR, MAX_ERROR], mode="lines", line={"color": ORANGE, "dash": "dash"}, name="limit")  # fmt: skip
+            figure.add_scatter(
+                x=time[[0, -1]],
+                y=[MAX_ERROR, MAX_ERROR],
+                mode="lines",
+                line={"color": ORANGE, "dash": "dash"},
+                name="limit",
+            )
         charts.append(figure)
     return charts

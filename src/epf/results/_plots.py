@@ -205,8 +205,9 @@ def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = Non
     seen = None if y is None else np.asarray(y, float).reshape(len(y), -1)[-4 * steps :]
     for i, panel in enumerate(axes):
         if seen is not None:
-            panel.plot(np.arange(result.num_observations - len(seen) + 1, result.num_observations + 1), seen[:, i], ".-", color=GREY, markersize=3,
-                       linewidth=0.6, label="observed")  # fmt: skip
+            last = result.num_observations
+            times = np.arange(last - len(seen) + 1, last + 1)
+            panel.plot(times, seen[:, i], ".-", color=GREY, markersize=3, linewidth=0.6, label="observed")
         for mass, alpha in ((0.9, 0.2), (0.5, 0.3)):
             low, high = np.quantile(values[:, :, i], [0.5 - mass / 2, 0.5 + mass / 2], axis=0)
             panel.fill_between(

@@ -36,7 +36,7 @@ def check_capacity(method: Filter, steps: int) -> None:
     if method.max_observations is not None and steps > method.max_observations:
         name = type(method).__name__
         raise SettingError(
-            f"{name}(capacity={method.max_observations}) keeps paths of {method.max_observations} steps, and there are {steps} "
+            f"{name}(capacity={method.max_observations}) has room for so many steps, and there are {steps} "
             f"observations: make it epf.{name}(capacity={steps}) or more, or use epf.EPF, whose memory does not grow."
         )
 

@@ -51,9 +51,10 @@ def load(
 ) -> Result | Chains:
     """The answer that `result.save(path)` wrote: a filter's Result, or Chains.
 
-    With the model it is the very answer, from which `epf.fit(..., resume_from=result)` goes on; without, it has the history or the
-    draws, the settings and all that follows from them, so everything but forecasts and going on. Nothing in the folder is
-    run. The method is made again from its settings, or given where it has parts of your own (`epf.proposals.Guided`).
+    With the model it is the very answer, from which `epf.fit(..., resume_from=result)` goes on; without, it has the
+    history or the draws, the settings and all that follows from them, so everything but forecasts and going on. Nothing
+    in the folder is run. The method is made again from its settings, or given where it has parts of your own
+    (`epf.proposals.Guided`).
     """
     path = Path(path)
     path = path / saving.NAME if path.is_dir() else path

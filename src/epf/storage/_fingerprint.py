@@ -1,9 +1,9 @@
 """Models and methods as JSON and as a hash, so that a file identifies what made it.
 
-A model is identified by what it computes: the hash of the traces of its laws and prior, constants included. So a changed line
-in `transition()` makes another model, and a renamed file does not. Another version of JAX writes traces differently; then
-only class and fields are compared. A method is identified by its class and settings, from which the library's own methods
-are made again.
+A model is identified by what it computes: the hash of the traces of its laws and prior, constants included. So a
+changed line in `transition()` makes another model, and a renamed file does not. Another version of JAX writes traces
+differently; then only class and fields are compared. A method is identified by its class and settings, from which the
+library's own methods are made again.
 """
 
 import dataclasses

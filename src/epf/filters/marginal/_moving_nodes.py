@@ -1,9 +1,10 @@
 """A grid of nodes that follows the posterior.
 
-When the posterior has become clearly narrower than the frame of the nodes, or reaches its edge, filters at the nodes of a
-better frame replay the observations and take over (`_replay.py`). Their log-likelihoods are all their own, so nothing is left
-of what the earlier frame blurred or cut off. An observation so sharp that the nodes do not resolve it, such as a Cauchy
-shock, moves the nodes before it is taken in: the polynomial is then carried over to the new nodes, and a replay follows.
+When the posterior has become clearly narrower than the frame of the nodes, or reaches its edge, filters at the nodes of
+a better frame replay the observations and take over (`_replay.py`). Their log-likelihoods are all their own, so nothing
+is left of what the earlier frame blurred or cut off. An observation so sharp that the nodes do not resolve it, such as
+a Cauchy shock, moves the nodes before it is taken in: the polynomial is then carried over to the new nodes, and a
+replay follows.
 """
 
 import equinox as eqx

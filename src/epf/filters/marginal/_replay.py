@@ -61,6 +61,6 @@ def regrid(
     begin: Callable[[], State],
     take_over: Callable[[], State],
 ) -> State:
-    """`begin` new filters if they are due and there are none; let them `take_over` once they have seen all `t` observations."""
+    """`begin` new filters if they are due and none run; let them `take_over` once they have seen all `t` observations."""
     choice = jnp.where(replayed < 0, jnp.where(due, 1, 0), jnp.where(replayed >= t, 2, 0))
     return jax.lax.switch(choice, [lambda: state, begin, take_over])

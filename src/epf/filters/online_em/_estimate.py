@@ -55,9 +55,9 @@ def boxed(
 ) -> tuple[Float[Array, "2 terms particles"], Estimate]:
     """The polynomials on a smaller box about a settled estimate, or on a larger one where the estimate wants out.
 
-    `answering` is the average that the answer is read from, t^-`exponent` the step of the search. On a smaller box the same polynomial
-    stands, exactly. Outwards only its quadratic part is taken along: higher powers blow up beyond their box, and what is
-    lost is forgotten with the next observations.
+    `answering` is the average that the answer is read from, t^-`exponent` the step of the search. On a smaller box the
+    same polynomial stands, exactly. Outwards only its quadratic part is taken along: higher powers blow up beyond their
+    box, and what is lost is forgotten with the next observations.
     """
     low, high, middle = estimate.low, estimate.high, estimate.tops[answering]
     first_low, first_high = first_box(gibbs.chart, gibbs.approximation)

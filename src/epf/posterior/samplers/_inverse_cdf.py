@@ -53,7 +53,7 @@ class InverseCDF(Sampler):
         p = u.shape[0]
         if p not in (1, 2):
             raise SettingError(
-                f"InverseCDF draws one or two parameters, and there are {p}: use epf.samplers.Slice(), which draws any number."
+                f"InverseCDF draws one or two parameters, and there are {p}: use epf.samplers.Slice(), for any number."
             )
         low, high = jnp.full(p, -1.0, u.dtype), jnp.full(p, 1.0, u.dtype)
         before: tuple[Array, ...] = ()

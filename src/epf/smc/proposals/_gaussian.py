@@ -91,7 +91,7 @@ def linear_observation(
     y: Array,
     u: Array | None,
 ) -> tuple[Float[Array, " m"], Float[Array, "m k"], Float[Array, "m m"]]:
-    """A Gaussian observation linearised at the new part `at`: residual y - mean (NaN if missing), slope, noise covariance."""
+    """A Gaussian observation linearised at the new part `at`: residual (NaN if missing), slope, noise covariance."""
 
     def mean_of(new: Float[Array, " k"]) -> Float[Array, " m"]:
         law = observation_law(model, p, advance(model, x_prev, new.reshape(shape)), u)
