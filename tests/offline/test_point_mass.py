@@ -318,10 +318,12 @@ class Squares(AR):
     ],
 )
 def test_models_it_cannot_serve(model, sentence):
-    method, key = PointMass(nodes=9, grid=5), root_key(0)
-    y = jnp.zeros(())
+    def trace():
+        bound, key = PointMass(nodes=9, grid=5).bind(model), root_key(0)
+        return bound.step(key, bound.init(key), jnp.zeros(()), None)
+
     with pytest.raises(UnsupportedModelError, match=sentence):
-        jax.eval_shape(lambda: method.step(key, model, method.init(key, model), y, None))
+        jax.eval_shape(trace)
 
 
 @pytest.mark.parametrize(

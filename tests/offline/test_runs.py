@@ -17,7 +17,8 @@ import pytest
 
 import epf
 from epf.errors import CheckpointError, EPFError, EPFWarning, NumericalError, SettingError, UnsupportedModelError
-from epf.run import _iterations as iterations
+from epf.run import _fit as run_fit
+from epf.run import _runner as runner
 from epf.storage import _checkpoint as checkpoint
 from epf.storage._fingerprint import describe
 from forged import mutate_meaning, resealed
@@ -77,7 +78,7 @@ def interrupted_after(monkeypatch, blocks):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(iterations, "progress_bar", bar)
+            patch.setattr(runner, "progress_bar", bar)
             yield
     finally:
         signal.signal(signal.SIGINT, before)
@@ -89,7 +90,7 @@ def trajectory(result):
 
 def test_the_same_seed_gives_the_same_answer_and_another_does_not(ran, monkeypatch):
     method, result = ran
-    monkeypatch.setattr(iterations, "_FIRST_BLOCK", 1)  # other cuts, which change nothing
+    monkeypatch.setattr(run_fit, "_ITERATIONS", (run_fit._ITERATIONS[0], 1))  # other cuts, which change nothing
     again = epf.fit(AR(), data(), method, seed=3)
     np.testing.assert_array_equal(trajectory(again), trajectory(result))
     assert again.mean == result.mean

@@ -19,6 +19,7 @@ import epf
 from epf.errors import CheckpointError, EPFError, EPFWarning
 from epf.filters._base import Filter
 from epf.offline._base import Offline
+from epf.run import _stream as run_stream
 from epf.run._replay_buffer import ReplayBuffer
 from epf.storage import _checkpoint as checkpoint
 from epf.storage._fingerprint import describe, model_traces, rebuild
@@ -114,11 +115,12 @@ def test_methods_are_made_again_from_their_settings():
         assert eqx.tree_equal(rebuild(json.loads(json.dumps(describe(method))), 10_000, (Filter, Offline)), method)
 
 
-def test_kept_observations_come_back():
+def test_stored_observations_come_back():
     ys = np.arange(2500.0, dtype=np.float32)
-    kept = ReplayBuffer.of(8, ys, ys[:, None])
-    np.testing.assert_array_equal(kept.window(2494).ys, [*ys[2494:], 0.0, 0.0])
-    np.testing.assert_array_equal(kept.us.all(), ys[:, None])
+    buffer = ReplayBuffer(ys[:1000], ys[:1000, None])
+    buffer.append(ys[1000:], ys[1000:, None])
+    np.testing.assert_array_equal(buffer.window(2494, 8).ys, [*ys[2494:], 0.0, 0.0])
+    np.testing.assert_array_equal(buffer.arrays()[1], ys[:, None])
 
 
 @pytest.fixture(scope="module")
@@ -262,8 +264,9 @@ def test_mutated_files_are_refused_or_right(cases, saved, tmp_path, monkeypatch)
     traces = checkpoint.model_traces(stream.model, 0)
     monkeypatch.setattr(checkpoint, "_structure", lambda *_: structure)
     monkeypatch.setattr(checkpoint, "model_traces", lambda *_: traces)
-    known = checkpoint.versions()
+    known, bound = checkpoint.versions(), checkpoint.bind(stream.method, stream.model, 0)
     monkeypatch.setattr(checkpoint, "versions", lambda: known)
+    monkeypatch.setattr(run_stream, "bind", lambda *_: bound)
     length = int.from_bytes(content[:8], "little")
     accepted = 0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

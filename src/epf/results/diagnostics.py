@@ -1,8 +1,8 @@
-"""Whether a Gibbs density of the extended parameter filter is to be trusted: on a path that is given.
+"""Diagnostics of the EPF's approximate p(theta | path) on a given path, and of the noise of likelihood estimates.
 
-Every run says at each step how far its polynomial is from the log-density it stands for (`residual` in the history), and
-warns. Here a whole path is looked at: the exact p(theta | path) beside the one that the filter would carry, the divergence
-between them by quadrature, and Pareto's k-hat of their ratio.
+Every run records the error of its polynomial log-density at each step (`residual` in the history), and warns. Here a whole
+path is examined: the exact p(theta | path) beside the filter's approximation, their divergence by quadrature, and Pareto's
+k-hat of their ratio.
 """
 
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from epf.errors import DataError, SettingError, UnsupportedModelError
+from epf.errors import DataError, UnsupportedModelError
 from epf.filters._bank import Filters
 from epf.filters._epf import EPF
 from epf.filters._learner import BoundLearner
@@ -21,7 +21,7 @@ from epf.filters.marginal._marginal import MarginalEPF
 from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
 from epf.model._parameters import as_floats
-from epf.model._settings import check_seed, is_whole
+from epf.model._settings import check_seed, require_count
 from epf.numerics._keys import particle_keys, root_key, step_key
 from epf.posterior._chart import prior_box
 from epf.posterior.samplers._inverse_cdf import InverseCDF
@@ -41,12 +41,12 @@ class PathDensity(NamedTuple):
 
     @property
     def outside(self) -> float:
-        """The exact probability of being outside the filter's box, where its density is zero."""
+        """The exact probability outside the filter's box, where the approximate density is zero."""
         return float(np.sum((self.weight * np.exp(self.exact))[self.approximate == -np.inf]))
 
     @property
     def kl(self) -> float:
-        """The divergence of the approximate density from the exact one on the box, plus -log P(box), in nats."""
+        """KL divergence of the approximate density from the exact one on the box, plus -log P(box), in nats."""
         there = (self.approximate > -np.inf) & (self.exact > -np.inf)
         mass = (self.weight * np.exp(self.exact))[there]
         inside = float(np.sum(mass))
@@ -65,17 +65,17 @@ def path_density(
     inputs: Any = None,
     points: int = 401,
 ) -> PathDensity:
-    """The Gibbs density of a path x_0, .., x_T (T + 1 rows), exact and as `method` carries it; one or two parameters.
+    """p(theta | path) of a path x_0 .. x_T (T + 1 rows), exact and as `method` approximates it; one or two parameters.
 
-    `y` (T rows) is needed only where the observation law depends on the parameters. The grid has `points` values along
-    each parameter where either density is within 40 nats of its peak.
+    `y` (T rows) is needed only if the observation law depends on the parameters. The grid has `points` values per
+    parameter, where either density is within 40 nats of its peak.
     """
     gibbs, piece, x_0 = _look(model, x, method or EPF(), y, inputs)
     p = parameters(model).size
     if p > 2:
         raise UnsupportedModelError(
-            f"path_density needs a grid, so at most two unknown parameters, and this model has {p}: make some known with "
-            "epf.fix, or use epf.results.diagnostics.khat."
+            f"path_density works on a grid, for at most two unknown parameters, and this model has {p}: make some known with "
+            "epf.fix, or use epf.diagnostics.khat."
         )
     statistic = _carry(gibbs, piece, x_0)
     chart = gibbs.chart
@@ -112,13 +112,12 @@ def khat(
     num_samples: int = 2000,
     seed: int = 0,
 ) -> float:
-    """Pareto's k-hat of exact over approximate p(theta | path), from draws of the approximate one, any number of parameters.
+    """Pareto's k-hat of exact over approximate p(theta | path), from draws of the latter; any number of parameters.
 
-    Below 0.7 the approximation could be corrected by importance weights, and is close; above, it misses part of the
-    exact density (Vehtari, Simpson, Gelman, Yao and Gabry 2024).
+    Below 0.7 the approximation is close, and importance weights could correct it; above, it misses part of the exact
+    density (Vehtari, Simpson, Gelman, Yao and Gabry 2024).
     """
-    if not is_whole(num_samples) or num_samples < 100:
-        raise SettingError(f"khat(num_samples={num_samples!r}): a tail needs a whole number of draws, 100 or more.")
+    require_count("khat", "num_samples", num_samples, least=100)
     gibbs, piece, x_0 = _look(model, x, method or EPF(), y, inputs)
     statistic = _carry(gibbs, piece, x_0)
     start = gibbs.chart.theta(0.5 * (statistic.low + statistic.high)[:, 0])
@@ -131,8 +130,8 @@ def khat(
 def pareto_k(log_ratios: Float[np.ndarray, " draws"]) -> float:
     """The shape of a generalised Pareto distribution fitted to the largest ratios.
 
-    Zhang and Stephens's (2009) estimator on the tail that Vehtari et al. use, the largest min(S / 5, 3 sqrt(S)), drawn
-    towards 0.5 as theirs by ten observations' weight.
+    Zhang and Stephens's (2009) estimator on the tail of Vehtari et al., the largest min(S / 5, 3 sqrt(S)), shrunk towards
+    0.5 with the weight of ten observations as theirs.
     """
     ratios = np.sort(np.where(np.isnan(log_ratios), np.inf, log_ratios))
     if not np.isfinite(ratios).all():
@@ -141,7 +140,7 @@ def pareto_k(log_ratios: Float[np.ndarray, " draws"]) -> float:
     x = np.exp(ratios - ratios[-1])
     x = x[-tail:] - x[-tail - 1]
     if x[-1] <= 1e-12:
-        return float("-inf")  # all ratios are the same
+        return float("-inf")  # all ratios are equal
     quartile, largest = x[int(tail / 4 + 0.5) - 1], x[-1]
     candidates = 30 + int(np.sqrt(tail))
     j = np.arange(1, candidates + 1)
@@ -172,10 +171,10 @@ def likelihood_noise(
     inputs: Any = None,
     seeds: int = 16,
 ) -> LikelihoodNoise:
-    """How noisy the log-likelihoods of a marginal filter are at the rows of `theta`, and how much of that they share.
+    """Noise of a marginal filter's log-likelihoods at the rows of `theta`, and of their differences between neighbours.
 
-    Only what neighbours do not share can move a posterior. With common random numbers and an ordered resampling the second
-    is a small part of the first.
+    Only the noise of differences moves a posterior. With common random numbers and ordered resampling it is a small part
+    of the noise.
     """
     method = MarginalEPF() if method is None else method
     us = check_inputs(model, inputs, len(y))
@@ -204,7 +203,7 @@ def likelihood_noise(
 def _look(
     model: StateSpaceModel, x: Any, method: EPF, y: Any, inputs: Any
 ) -> tuple[LogPolynomial, Piece, Float[Array, "*state"]]:
-    """The Gibbs density for the model, and the pieces of the path, time first."""
+    """The statistic for the model, and the steps of the path, time first."""
     path = jnp.asarray(as_floats(x))
     if path.shape[0] < 2:
         raise DataError("The path needs x_0 and at least one more state: give x with T + 1 rows.")
@@ -213,7 +212,7 @@ def _look(
     bound = method.bind(model, u)
     gibbs = bound.gibbs if isinstance(bound, BoundLearner) else None
     if not isinstance(gibbs, LogPolynomial):
-        raise UnsupportedModelError("This model has no unknown parameters, so there is no Gibbs density to look at.")
+        raise UnsupportedModelError("This model has no unknown parameters: there is no p(theta | path) to examine.")
     low, high = prior_box(gibbs.chart)
     p = gibbs.parameters.named(gibbs.chart.theta(0.5 * (low + high)))
     if path.shape[1:] != initial_law(model, p).event_shape:
@@ -225,13 +224,15 @@ def _look(
     new = path[1:] if shape == path.shape[1:] else path[1:].reshape(len(path) - 1, -1)[:, :size].reshape(-1, *shape)
     again = jax.vmap(lambda before, new: advance(model, before, new))(path[:-1], new)
     if not np.allclose(again, path[1:], atol=1e-5 * float(1.0 + jnp.max(jnp.abs(path))), equal_nan=True):
-        raise DataError("The path is not one of this model: advance() of a state and its new part gives another state.")
+        raise DataError(
+            "The path does not belong to this model: advance() of a state and its new part gives another state."
+        )
     if y is None:
         observed = jnp.full((len(path) - 1, *_observation_shape(model, p, path[0], u)), jnp.nan)
     else:
         observed = jnp.asarray(as_floats(y))
     if len(observed) != len(path) - 1:
-        raise DataError("y needs one row less than the path, which begins with x_0.")
+        raise DataError("y must have one row fewer than the path, which begins with x_0.")
     return gibbs, Piece(path[:-1], new, path[1:], observed, us), path[0]
 
 
@@ -242,7 +243,7 @@ def _observation_shape(model: StateSpaceModel, p: Any, x: Array, u: Array | None
 
 
 def _carry(gibbs: LogPolynomial, pieces: Piece, x_0: Array) -> PathPolynomial:
-    """The statistic of the whole path, as a filter with one particle would have it."""
+    """The statistic of the whole path, as in a filter with one particle."""
 
     def step(carry: tuple[PathPolynomial, following.Guide], piece: Piece) -> tuple[Any, None]:
         statistic, guide = carry
@@ -298,7 +299,7 @@ def _approximate(
 
 
 def _draw(gibbs: LogPolynomial, statistic: PathPolynomial, keys: Any, start: Array) -> Array:
-    """Draws of the filter's density: a kernel is applied many times, from the middle of the box."""
+    """Draws of the filter's density: an MCMC kernel is applied many times, from the middle of the box."""
     one = jax.tree.map(lambda leaf: leaf[..., 0], statistic)
     moves = 1 if isinstance(gibbs.sampler, InverseCDF) else _MOVES
 
@@ -309,7 +310,7 @@ def _draw(gibbs: LogPolynomial, statistic: PathPolynomial, keys: Any, start: Arr
 
 
 def _grid(low: np.ndarray, high: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """A uniform grid of the box with the trapezoidal rule's weights."""
+    """A uniform grid of the box with the weights of the trapezoidal rule."""
     lines = [np.linspace(a, b, points) for a, b in zip(low, high, strict=True)]
     ends = np.ones(points)
     ends[[0, -1]] = 0.5
