@@ -1,68 +1,53 @@
-"""Fixtures that every test can use; models and oracles are in `models`."""
+"""What every test shares: the compilation cache, quick compilation, double precision, and warnings as failures."""
 
-import jax
+import hashlib
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
 import pytest
 
-from models import AR as AR
-from models import VectorAR as VectorAR
+_ROOT = Path(__file__).parent.parent
+
+
+def _cache_folder() -> Path:
+    """One folder per version of JAX and kind of processor: compiled code fits no other."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else [platform.processor()]
+    kinds = {line for line in lines if line.split(":")[0].strip() in ("model name", "flags", "Features", "CPU part")}
+    processor = hashlib.sha256("\n".join([platform.machine(), *sorted(kinds)]).encode()).hexdigest()[:8]
+    return _ROOT / ".jax_cache" / f"{version('jax')}-{version('jaxlib')}-{processor}"
+
+
+def _use_compilation_cache() -> None:
+    """Keep compiled programs between runs, also those of the processes that tests start.
+
+    By environment variables, which these processes inherit, and so before JAX is imported. A folder that cannot be
+    written costs time and fails no test: JAX only warns.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        folder = _cache_folder()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    # NumPyro orders the leaves of a distribution by a set of names, and the order is part of a program: the processes of
+    # pytest-xdist and of tests, which start later, order them alike in every run.
+    os.environ.setdefault("PYTHONHASHSEED", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
+
+
+_use_compilation_cache()
+
+import jax  # noqa: E402  after the environment is set
 
 
 def pytest_configure(config):
     """A warning of the library is a failure, unless a test expects it. (In pyproject it would import epf too early.)"""
     config.addinivalue_line("filterwarnings", "error::epf.errors.EPFWarning")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """What takes long to compile and says little more than the rest is tested by `make test-slow`."""
-    for item in items:
-        room = item.path.parent.name
-        heavy = {
-            "draw": (" 3]", "invariant[random walk", "correlated", "more_parameters", "learned", "Laplace"),
-            "filters": (
-                "series_and_misses_data[SIR-scalar",
-                "series_and_misses_data[Storvik-",
-                "series_and_misses_data[LiuWest",
-                "learned_as_by_storvik",
-                "answers_every_question[Storvik",
-                "answers_every_question[LiuWest1",
-                "used_when_it_is_on[Storvik",
-                "drawn_together",
-                "artificial_noise",
-                "are_the_mixtures",
-                "unbiased[Defensive",
-                "two_variances",
-                "[EPF",  # of the conformance test
-                "[MarginalEPF",
-                "[ResampleMove",
-                "[ParticleLearning",
-                "[PracticalFilter",
-                "[OnlineEM",
-            ),
-            "tests": (
-                "do_not_change_a_bit[LiuWest",
-                "do_not_change_a_bit[EPF",
-                "do_not_change_a_bit[MarginalEPF",
-                "do_not_change_a_bit[ResampleMove",
-                "do_not_change_a_bit[ParticleLearning",
-                "do_not_change_a_bit[PracticalFilter",
-                "do_not_change_a_bit[OnlineEM",
-            ),
-            "smc": ("better_than_bootstrap[Counts", "better_than_bootstrap[StochasticVolatility"),
-            "gibbs": (
-                "needs_no_term",
-                "literal_cauchy",
-                "do_not_grow",
-                "without_cutting_or_blurring",
-                "own_log_densities[matrix]",
-                "own_log_densities[scalars]",
-                "do_not_fit[terms]",
-                "moments_of_a_covariance",
-            ),
-        }
-        quick = item.path.name == "test_runs.py" and "[ParticleGibbs]" not in item.name
-        if (room in ("polynomial", "offline") and not quick) or any(word in item.name for word in heavy.get(room, ())):
-            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

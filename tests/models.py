@@ -6,7 +6,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 import epf
-from epf.filters._base import Past
+from epf.filters._base import Past, ReplayingFilter, strong
 from epf.numerics._keys import root_key, step_key
 
 
@@ -43,20 +43,28 @@ class VectorAR(epf.StateSpaceModel):
         return dist.MultivariateNormal(jnp.stack([x[0] + shift, x[0] + x[1]]), jnp.array([[0.2, 0.05], [0.05, 0.3]]))
 
 
+def stepper(method, model, ys, us=None):
+    """The bound filter, and its step on (t, y, u) with old observations where the filter replays them."""
+    bound = method.bind(model, None if us is None else us[0])
+    past = (Past(ys, us, jnp.asarray(0)),) if isinstance(bound, ReplayingFilter) else ()
+    return bound, lambda root, state, t, y, u=None: bound.step(step_key(root, t), state, y, u, *past)
+
+
 def run(method, model, seed, ys, us=None):
-    """A whole series through a filter as one pure function: the last state, every Info, every posterior mean."""
-    root = root_key(seed)
-    ys = jnp.asarray(ys)
-    past = Past(ys, us, jnp.asarray(0)) if method.replays else None
+    """A whole series through a filter as one pure function: the last state, every Info, every posterior mean.
+
+    For what `epf.fit` cannot do: to map over seeds and series.
+    """
+    root, ys = root_key(seed), jnp.asarray(ys)
+    bound, step = stepper(method, model, ys, us)
 
     def one(state, at):
-        t, y, u = at
-        state, info = method.step(step_key(root, t), model, state, y, u, past)
-        posterior = method.posterior(model, state)
+        state, info = step(root, state, *at)
+        posterior = bound.posterior(state)
         return state, (info, posterior.moments(), posterior.state_moments())
 
     times = jnp.arange(1, ys.shape[0] + 1)
-    return jax.lax.scan(one, method.init(step_key(root, 0), model, None if us is None else us[0]), (times, ys, us))
+    return jax.lax.scan(one, strong(bound.init(step_key(root, 0))), (times, ys, us))
 
 
 def kalman(A, Q, H, R, m, P, ys):

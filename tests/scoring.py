@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 from experiments.paper.references import data_set
 
-from epf.filters._base import Past
+from epf.filters._base import strong
 from epf.numerics._keys import root_key, step_key
+from models import stepper
 
 
 def reference(name, data, until):
@@ -19,24 +20,20 @@ def scores(method, name, data, until, seeds):
     """z and r, each (seeds, times, parameters); the seeds run side by side in one compiled program."""
     model, y, times, mean, sd = reference(name, data, until)
     ys = jnp.asarray(y)
-    past = Past(ys, None, jnp.asarray(0)) if method.replays else None
+    bound, forward = stepper(method, model, ys)
 
     @jax.jit
     def one(seed):
         root = root_key(seed)
 
         def step(state, at):
-            t, y = at
-            state, info = method.step(step_key(root, t), model, state, y, None, past)
+            state, info = forward(root, state, *at)
             # The posterior is read where it is compared, and nowhere else.
-            wanted = jnp.any(t == jnp.asarray(times))
+            wanted = jnp.any(at[0] == jnp.asarray(times))
             empty = (jnp.zeros(mean.shape[1]), jnp.zeros(mean.shape[1]))
-            return state, (
-                jax.lax.cond(wanted, lambda: method.posterior(model, state).moments(), lambda: empty),
-                info.failed,
-            )
+            return state, (jax.lax.cond(wanted, lambda: bound.posterior(state).moments(), lambda: empty), info.failed)
 
-        return jax.lax.scan(step, method.init(step_key(root, 0), model), (jnp.arange(1, until + 1), ys))[1]
+        return jax.lax.scan(step, strong(bound.init(step_key(root, 0))), (jnp.arange(1, until + 1), ys))[1]
 
     found = [one(seed) for seed in range(seeds)]
     assert not any(np.any(failed) for _, failed in found)

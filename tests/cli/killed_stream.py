@@ -2,7 +2,7 @@
 
 Each life is a fork of this process, which has imported the library and has not started JAX: a fork of a process in
 which JAX runs may hang. It is killed after a few checkpoints, at a random moment. Compiled code is kept in the folder
-for the next life.
+for the next life, and for other tests of the same filter.
 """
 
 import json
@@ -18,32 +18,28 @@ import epf
 from epf.cli import stream as command
 from epf.cli.rows import Columns
 from epf.storage._tensors import TensorFile, inspect
+from methods import FILTERS
+from models import AR
 
 ROWS, SEED, MAX_CHECKPOINTS, HANGS_AFTER = 40, 1, 6, 120.0
 
 
-def make_method(name: str):
-    if name == "EPF":
-        return epf.EPF(20, approximation=epf.Chebyshev(order=3), sampler=epf.samplers.InverseCDF(17))
-    return {"SIR": epf.SIR, "MarginalEPF": lambda particles: epf.MarginalEPF(particles, nodes=5)}[name](20)
-
-
 def left_alone(name: str, folder: Path) -> None:
     """Write the data, and the checkpoint of a stream that nobody kills."""
-    model = epf.zoo.Sin()
-    _, y = epf.simulate(model, {"theta": 0.7}, steps=ROWS, seed=3)
+    model = AR()
+    _, y = epf.simulate(model, {"a": 0.8, "v": 0.5}, steps=ROWS, seed=3)
     (folder / "y.csv").write_text("y\n" + "".join(f"{value:.9g}\n" for value in y))
-    whole = epf.Stream(model, make_method(name), seed=SEED)
+    whole = epf.Stream(model, FILTERS[name], seed=SEED)
     for value in y:
         whole.update(value)
     whole.save(folder / "whole.epf")
 
 
 def live(name: str, folder: Path) -> None:
-    """One life: `epf stream sin DATA --checkpoint FILE --resume`, a checkpoint at every row."""
+    """One life: `epf stream MODEL DATA --checkpoint FILE --resume`, a checkpoint at every row."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  the process ends with it
-    method, checkpoint = make_method(name), folder / "run.epf"
-    stream = command.open_stream(epf.zoo.Sin(), method, method, SEED, checkpoint, resume=True)
+    method, checkpoint = FILTERS[name], folder / "run.epf"
+    stream = command.open_stream(AR(), method, method, SEED, checkpoint, resume=True)
     code = command.run(
         stream,
         str(folder / "y.csv"),

@@ -21,9 +21,9 @@ if not hasattr(os, "fork"):
 def killed(method, folder, kills, seed):
     script = Path(__file__).with_name("killed_stream.py")
     command = [sys.executable, script, method, folder, str(kills), str(seed)]
-    # Most of the time is compilation: little of it, and each life finds what the one before compiled.
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **cache}
+    # Most of the time is compilation: little of it, and each life finds what the one before, or another test, compiled.
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache")} | dict(os.environ)
+    environment = {**cache, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)

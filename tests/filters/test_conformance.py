@@ -1,108 +1,54 @@
-"""What every online filter must do, whatever the algorithm: compile, map, miss data, and keep its numbers' precision."""
+"""What every online filter must do, whatever the algorithm: compile, map, miss data, and answer."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import epf
-from epf.filters._base import Filter, Info
-from models import AR, VectorAR, run
+from methods import FILTERS, REST, STEPS, each_filter, scalar_case, vector_case
+from models import AR, run
 
-FILTERS: list[Filter] = [
-    epf.SIR(50),
-    epf.LiuWest(50),
-    epf.LiuWest(50, discount=0.98),
-    epf.Storvik(50),
-    epf.Kalman(extended=True),
-    epf.EPF(50),
-    epf.MarginalEPF(20, 9),
-    epf.MarginalEPF(20, 9, regrid=False),
-    epf.Kalman(unscented=True),
-    epf.ResampleMove(50, capacity=20),
-    epf.ParticleLearning(50),
-    epf.PracticalFilter(50, lag=4, sweeps=2),
-    epf.OnlineEM(50, burn_in=3),
+pytestmark = [
+    pytest.mark.usefixtures("quick_compilation"),
+    pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning"),  # so few particles and nodes are warned of
 ]
-STEPS = 12
 
 
-def case(name):
-    """A model, two series with missing values (a component, a row), and inputs."""
-    if name == "scalar":
-        model, values, inputs = AR(), {"a": 0.8, "v": 0.5}, None
-    else:
-        inputs = np.sin(np.arange(STEPS, dtype=np.float32))[:, None]
-        model, values = VectorAR(), {"a": [0.9, 0.5], "gain": 0.7}
-    series = np.stack([epf.simulate(model, values, steps=STEPS, seed=s, inputs=inputs)[1] for s in (1, 2)])
-    series[:, 5] = np.nan
-    if name == "vector":
-        series[:, 3, 1] = np.nan
-    return model, series, inputs
-
-
-def named(method):
-    kind = "-fixed" if not getattr(method, "regrid", True) else "-u" if getattr(method, "unscented", False) else ""
-    return type(method).__name__ + kind
-
-
-def each(test):
-    test = pytest.mark.parametrize("method", FILTERS, ids=named)(test)
-    return pytest.mark.parametrize("name", ["scalar", "vector"])(test)
-
-
-@each
-def test_it_compiles_maps_over_seeds_and_series_and_misses_data(method, name):
-    """jit(vmap over seeds and series) gives, for each pair, what the filter gives alone."""
-    model, series, inputs = case(name)
-    us = None if inputs is None else jnp.asarray(inputs)
-
-    def one(seed, ys):
-        return run(method, model, seed, ys, us)
-
-    over_both = jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))
-    _, (infos, (means, sds), (x_means, x_sds)) = jax.jit(over_both)(jnp.arange(3), jnp.asarray(series))
-    p = 2 if name == "scalar" else 3
-    shape = () if name == "scalar" else (2,)
-    assert means.shape == sds.shape == (3, 2, STEPS, p)
-    assert x_means.shape == x_sds.shape == (3, 2, STEPS, *shape)
+# The others run with `make test-slow`; here `test_precision` traces them.
+@each_filter(*REST)
+def test_it_maps_over_seeds_and_series(name):
+    """jit(vmap over pairs of a seed and a series) gives, for each pair, what `epf.fit` gives alone."""
+    method, model = FILTERS[name], AR()
+    series = np.stack([scalar_case(seed=seed)[1] for seed in (1, 2)])[[0, 0, 1]]
+    mapped = jax.jit(jax.vmap(lambda seed, ys: run(method, model, seed, ys)[1]))
+    infos, (means, sds), (x_means, x_sds) = mapped(jnp.asarray([0, 1, 1]), jnp.asarray(series))
+    assert means.shape == sds.shape == (3, STEPS, 2)
+    assert x_means.shape == x_sds.shape == (3, STEPS)
     assert all(np.isfinite(part).all() for part in (means, x_means, x_sds))
     if isinstance(method, epf.OnlineEM):  # a point has no spread
         assert np.all(np.asarray(sds) == 0.0)
     else:
-        assert np.all(np.asarray(sds)[:, :, -1] > 0.0)
+        assert np.all(np.asarray(sds)[:, -1] > 0.0)
     assert not np.any(np.asarray(infos.failed) | np.asarray(infos.collapsed) | (np.asarray(infos.invalid) > 0))
 
-    _, (info, (mean, _), _) = eqx.filter_jit(one)(jnp.asarray(2), jnp.asarray(series[1]))
-    # Mapping reorders sums, so the two agree to rounding, which a filter of 50 particles multiplies a little.
-    np.testing.assert_allclose(means[2, 1], mean, rtol=2e-3, atol=2e-3)
-    np.testing.assert_allclose(infos.log_evidence[2, 1], info.log_evidence, rtol=1e-3, atol=1e-3)
+    alone = epf.fit(model, series[2], method, seed=1).record
+    # Mapping reorders sums, so the two agree to rounding, which a filter of few particles multiplies a little.
+    np.testing.assert_allclose(means[2], alone.mean, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(infos.log_evidence[2], alone.info.log_evidence, rtol=1e-3, atol=1e-3)
     # A row that is missing altogether weighs nothing; every other does.
-    assert isinstance(infos, Info)
-    np.testing.assert_allclose(infos.log_evidence[:, :, 5], 0.0, atol=1e-6)
-    assert np.all(np.abs(np.delete(infos.log_evidence, 5, axis=2)) > 1e-6)
+    np.testing.assert_allclose(infos.log_evidence[:, 5], 0.0, atol=1e-6)
+    assert np.all(np.abs(np.delete(infos.log_evidence, 5, axis=1)) > 1e-6)
     if not isinstance(method, epf.Kalman):  # the seed matters, the series matter
-        assert not np.allclose(means[0, 0], means[1, 0])
-    assert not np.allclose(means[0, 0], means[0, 1])
+        assert not np.allclose(means[0], means[1])
+    assert not np.allclose(means[1], means[2])
 
 
-@pytest.mark.parametrize("method", FILTERS, ids=named)
-def test_double_precision_is_used_when_it_is_on(method, float64):
-    model, series, _ = case("scalar")
-    state, (info, (mean, _), _) = run(method, model, 0, series[0].astype(np.float64))
-    floats = [
-        leaf for leaf in jax.tree.leaves((state, mean, info.log_evidence)) if jnp.issubdtype(leaf.dtype, jnp.floating)
-    ]
-    assert {leaf.dtype for leaf in floats} == {jnp.dtype("float64")}
-    assert np.isfinite(mean).all()
-
-
-@pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")  # so few nodes are warned of
-@pytest.mark.parametrize("method", FILTERS, ids=named)
-def test_the_posterior_answers_every_question(method):
-    model, series, inputs = case("vector")
-    result = epf.fit(model, series[0], method, inputs=inputs)
+@each_filter(*REST)
+def test_the_posterior_answers_every_question(name):
+    """Of a vector state and a vector parameter, with inputs, a missing row and a missing component."""
+    method, (model, y, inputs) = FILTERS[name], vector_case()
+    result = epf.fit(model, y, method, inputs=inputs)
     assert result.mean["a"].shape == result.sd["a"].shape == result.quantile(0.9)["a"].shape == (2,)
     assert isinstance(result.mean["gain"], float)
     draws = result.sample(300)
@@ -126,6 +72,7 @@ def test_the_posterior_answers_every_question(method):
     assert list(history["parameter"].values) == ["a[0]", "a[1]", "gain"]
     assert history["time"].values[[0, -1]].tolist() == [1, STEPS]
     assert float(history["log_evidence"][-1]) == pytest.approx(result.log_evidence)
+    assert float(history["log_evidence"][5]) == pytest.approx(float(history["log_evidence"][4]), abs=1e-6)  # missing
     np.testing.assert_allclose(history["mean"][-1], [*result.mean["a"], result.mean["gain"]], rtol=1e-5)
     # Weighted quantiles are ordered, and the median lies inside.
     assert np.all(np.diff(history["quantile"].values, axis=1) >= 0.0)

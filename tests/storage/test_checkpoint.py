@@ -24,24 +24,11 @@ from epf.run._replay_buffer import ReplayBuffer
 from epf.storage import _checkpoint as checkpoint
 from epf.storage._fingerprint import describe, model_traces, rebuild
 from forged import mutate_meaning, resealed
+from methods import FILTERS, REST, each_filter, scalar_case
 from models import AR
 
 _, Y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=14, seed=3)
 Y[4] = np.nan
-METHODS = {
-    "SIR": epf.SIR(20),
-    "EPF": epf.EPF(20, approximation=epf.Chebyshev(order=3), sampler=epf.samplers.InverseCDF(17)),
-    "MarginalEPF": epf.MarginalEPF(20, nodes=5),
-    "Kalman": epf.Kalman(extended=True),
-    "unscented": epf.Kalman(unscented=True),
-    "LiuWest": epf.LiuWest(20, discount=0.98),
-    "Storvik": epf.Storvik(20),
-    "ResampleMove": epf.ResampleMove(20, capacity=20, rate=None),
-    "ParticleLearning": epf.ParticleLearning(20, statistics="conjugate"),
-    "PracticalFilter": epf.PracticalFilter(20, lag=4, sweeps=1),
-    "OnlineEM": epf.OnlineEM(20, burn_in=3, start={"theta": 0.2}, averaging=None),
-}
-SLOW = ("ResampleMove", "ParticleLearning", "PracticalFilter", "OnlineEM")  # more than ten seconds on one core
 
 
 def same(one, other):
@@ -50,8 +37,8 @@ def same(one, other):
 
 
 def interrupted(stream, rows, path, model, inputs=None):
-    """The rows through a stream that is saved and loaded several times, and through one that is not."""
-    whole = epf.Stream(model, stream.method, seed=stream.seed, quantile_levels=stream._levels.tolist())
+    """The rows through a stream that is saved and loaded after each third, and through one that is not."""
+    whole = epf.Stream(model, stream.method, seed=stream.seed, quantile_levels=stream.quantile_levels)
     for i, row in enumerate(rows):
         u = None if inputs is None else inputs[i]
         whole.update(row, u)
@@ -59,23 +46,18 @@ def interrupted(stream, rows, path, model, inputs=None):
             stream.save(path)
             stream = epf.Stream.load(path, model)
             assert (stream.num_observations, stream.position) == (i, i)
-        info = stream.update(row, u)
-    assert same(stream._state, whole._state)
-    assert same(info, jax.tree.map(lambda leaf: leaf[0], whole._record.info))
+        stream.update(row, u)
+    assert same(stream.posterior, whole.posterior)
+    assert same(stream.latest, whole.latest)
     assert stream.log_evidence == whole.log_evidence
-    assert stream._error == whole._error
-    return stream, whole
 
 
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")  # so few particles and nodes have large errors
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in METHODS]
-)
+@pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")  # so few particles and nodes have reason to be doubted
+@each_filter(*REST)
 def test_a_stream_goes_on_bit_for_bit(name, tmp_path):
-    model = epf.zoo.LocalLevel() if name in ("Storvik", "ParticleLearning", "PracticalFilter") else epf.zoo.Sin()
-    stream, whole = interrupted(epf.Stream(model, METHODS[name], seed=5), Y, tmp_path / "run.epf", model)
-    assert stream.posterior.mean == whole.posterior.mean
+    model, y = scalar_case()
+    interrupted(epf.Stream(model, FILTERS[name], seed=5), y, tmp_path / "run.epf", model)
 
 
 class Driven(epf.zoo.LocalLevel):
@@ -111,7 +93,7 @@ def test_methods_are_made_again_from_their_settings():
         epf.ParticleGibbs(ahead=2, proposal=epf.proposals.Bootstrap()),
         epf.SMC2(200, particles=50),
     ]
-    for method in [*METHODS.values(), *own]:
+    for method in [*FILTERS.values(), *own]:
         assert eqx.tree_equal(rebuild(json.loads(json.dumps(describe(method))), 10_000, (Filter, Offline)), method)
 
 

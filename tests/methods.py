@@ -1,0 +1,52 @@
+"""Every method at a size that is as small as it can be: the one list for all tests of what every method must do.
+
+The same settings, `AR` or `VectorAR` and the same number of steps everywhere: what one file compiles, others find in the
+compilation cache.
+"""
+
+import numpy as np
+import pytest
+
+import epf
+from models import AR, VectorAR
+
+STEPS = 12
+FILTERS = {
+    "SIR": epf.SIR(20),
+    "LiuWest": epf.LiuWest(20),
+    "LiuWest-discount": epf.LiuWest(20, discount=0.98),
+    "Storvik": epf.Storvik(20),
+    "Kalman": epf.Kalman(extended=True),
+    "Kalman-unscented": epf.Kalman(unscented=True),
+    "EPF": epf.EPF(20, approximation=epf.Chebyshev(order=3)),
+    "MarginalEPF": epf.MarginalEPF(20, 9),
+    "MarginalEPF-fixed": epf.MarginalEPF(20, 9, regrid=False),
+    "ResampleMove": epf.ResampleMove(20, capacity=20),
+    "ParticleLearning": epf.ParticleLearning(20),
+    "PracticalFilter": epf.PracticalFilter(20, lag=4, sweeps=2),
+    "OnlineEM": epf.OnlineEM(20, burn_in=3),
+}
+
+REST = tuple(name for name in FILTERS if name not in ("SIR", "Storvik", "Kalman", "EPF", "MarginalEPF"))
+"""Filters whose compiled tests run with `make test-slow`: they share their parts with the others."""
+
+
+def each_filter(*slow):
+    """Parametrizes a test by `name`, a key of `FILTERS`; those named in `slow` run with `make test-slow`."""
+    marks = {name: [pytest.mark.slow] if name in slow else [] for name in FILTERS}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in FILTERS])
+
+
+def scalar_case(steps=STEPS, seed=1):
+    """`AR` and a series of it with a missing value."""
+    _, y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=steps, seed=seed)
+    y[5] = np.nan
+    return AR(), y
+
+
+def vector_case(steps=STEPS, seed=1):
+    """`VectorAR`, a series of it with a missing row and a missing component, and its inputs."""
+    inputs = np.sin(np.arange(steps, dtype=np.float32))[:, None]
+    _, y = epf.simulate(VectorAR(), {"a": [0.9, 0.5], "gain": 0.7}, steps=steps, seed=seed, inputs=inputs)
+    y[5], y[3, 1] = np.nan, np.nan
+    return VectorAR(), y, inputs
