@@ -9,6 +9,7 @@ import pytest
 import epf
 from epf.errors import EPFWarning
 from epf.filters._learner import Memory
+from epf.statistics._follow import Guide
 from models import AR, VectorAR, grid_posterior, kalman, run
 from scoring import reference, rms, scores
 
@@ -235,10 +236,9 @@ def test_inputs_and_a_vector_state():
      (50, False, True, True), (60, False, False, True)],
 )  # fmt: skip
 def test_theta_is_drawn_half_as_often_while_no_two_particles_have_the_same(t, alike, resampled, due):
-    method = epf.EPF(8, refresh=10)
-    gibbs = method.gibbs(epf.zoo.Sin(), None)
-    common = Memory(gibbs, jnp.asarray(t), method.guide(), jnp.asarray(alike))
-    assert bool(method.is_due(common, jnp.asarray(resampled))) == due
+    bound = epf.EPF(8, refresh=10).bind(epf.zoo.Sin())
+    common = Memory(jnp.asarray(t), Guide.start(), jnp.asarray(alike))
+    assert bool(bound.is_due(common, jnp.asarray(resampled))) == due
 
 
 @pytest.mark.parametrize(
@@ -248,6 +248,6 @@ def test_theta_is_drawn_half_as_often_while_no_two_particles_have_the_same(t, al
 )
 def test_particles_are_alike_if_they_were_resampled_after_theta_was_drawn(method, alike):
     """At t = 60, when theta is drawn whatever happened before."""
-    common = Memory(method.gibbs(epf.zoo.Sin(), None), jnp.asarray(60), method.guide(), jnp.asarray(True))
-    assert bool(method.alike_after(common, jnp.asarray(True))) == alike
-    assert not bool(method.alike_after(common, jnp.asarray(False)))
+    bound, common = method.bind(epf.zoo.Sin()), Memory(jnp.asarray(60), Guide.start(), jnp.asarray(True))
+    assert bool(bound.alike_after(common, jnp.asarray(True))) == alike
+    assert not bool(bound.alike_after(common, jnp.asarray(False)))

@@ -25,7 +25,7 @@ def cloud(particles):
 @pytest.mark.parametrize("method", [epf.LiuWest(), epf.LiuWest(rho=0.5), epf.LiuWest(discount=0.95)])
 def test_the_kernel_keeps_mean_and_spread(method):
     theta, log_weights = cloud(20000)
-    moved = method.learn(step_key(root_key(0), 1), MODEL, None, theta, None, log_weights, jnp.asarray(True))
+    moved = method.bind(MODEL).learn(step_key(root_key(0), 1), None, theta, None, log_weights, jnp.asarray(True))
     weights = jnp.exp(log_weights)
 
     def free(values):  # where the kernel works: a as it is, gamma by its logarithm
@@ -48,11 +48,9 @@ def test_only_the_discount_form_keeps_the_correlation():
         return np.corrcoef(values[0], np.log(values[1]))[0, 1]
 
     start = correlation(np.asarray(theta))
-    kept = epf.LiuWest(discount=0.6).learn(
-        step_key(root_key(0), 1), MODEL, None, theta, None, log_weights, jnp.asarray(True)
-    )
-    worn = epf.LiuWest(rho=0.6).learn(
-        step_key(root_key(0), 1), MODEL, None, theta, None, log_weights, jnp.asarray(True)
+    kept, worn = (
+        method.bind(MODEL).learn(step_key(root_key(0), 1), None, theta, None, log_weights, jnp.asarray(True))
+        for method in (epf.LiuWest(discount=0.6), epf.LiuWest(rho=0.6))
     )
     assert abs(correlation(np.asarray(kept)) - start) < 4.0 * (1 - start**2) / np.sqrt(20000)
     assert correlation(np.asarray(worn)) == pytest.approx(0.36 * start, abs=0.03)

@@ -69,16 +69,16 @@ def smoothed(a, y):
 
 def held(model, y, start, seeds, prior=False):
     """Runs in which the estimate stays at `start`: where Q is largest in the end, every score, and the information."""
-    method = epf.OnlineEM(100, burn_in=len(y), start=start, prior=prior)
+    bound = epf.OnlineEM(100, burn_in=len(y), start=start, prior=prior).bind(model)
 
     def one(seed):
         root = root_key(seed)
 
         def step(state, at):
-            state, _ = method.step(step_key(root, at[0]), model, state, at[1], None)
+            state, _ = bound.step(step_key(root, at[0]), state, at[1], None)
             return state, state.common.score
 
-        first = method.init(step_key(root, 0), model)
+        first = bound.init(step_key(root, 0))
         state, scores = jax.lax.scan(step, first, (jnp.arange(1, len(y) + 1), jnp.asarray(y)))
         return state.common.tops[ALL], scores, state.common.information[ALL]
 
@@ -223,17 +223,18 @@ def maximum_likelihood(model, y, grid, nodes):
 
 def estimate_of(method, model):
     """The answer after a series, as a compiled function of the series and the seed."""
+    bound = method.bind(model)
 
     @jax.jit
     def last(y, seed):
         root = root_key(seed)
 
         def step(state, at):
-            return method.step(step_key(root, at[0]), model, state, at[1], None)[0], None
+            return bound.step(step_key(root, at[0]), state, at[1], None)[0], None
 
-        first = method.init(step_key(root, 0), model)
+        first = bound.init(step_key(root, 0))
         state, _ = jax.lax.scan(step, first, (jnp.arange(1, len(y) + 1), y))
-        return method.posterior(model, state).moments()[0]
+        return bound.posterior(state).moments()[0]
 
     return last
 

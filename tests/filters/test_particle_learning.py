@@ -47,7 +47,7 @@ def test_after_an_exact_first_stage_all_particles_weigh_the_same():
 
 def test_statistics_are_chosen_by_the_model():
     chosen = [
-        (epf.ParticleLearning(10).gibbs(model, u), kind)
+        (epf.ParticleLearning(10).bind(model, u).gibbs, kind)
         for model, u, kind in (
             (AR(), None, Conjugate),
             (VectorAR(), jnp.zeros(1), Conjugate),
@@ -56,7 +56,7 @@ def test_statistics_are_chosen_by_the_model():
         )
     ]
     assert all(isinstance(gibbs, kind) for gibbs, kind in chosen)
-    assert isinstance(epf.ParticleLearning(10, statistics="polynomial").gibbs(COEFFICIENT, None), LogPolynomial)
+    assert isinstance(epf.ParticleLearning(10, statistics="polynomial").bind(COEFFICIENT).gibbs, LogPolynomial)
 
 
 @pytest.mark.slow

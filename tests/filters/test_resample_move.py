@@ -8,6 +8,7 @@ import pytest
 import epf
 from epf.errors import SettingError
 from epf.filters._resample_move import Path, Seen, log_likelihood
+from epf.model._model import parameters
 from epf.numerics._keys import root_key, step_key
 from models import AR, VectorAR, exact_coefficient, run
 from scoring import scores
@@ -34,8 +35,10 @@ def test_the_likelihood_is_that_of_the_path_and_of_no_more():
     inputs = np.sin(np.arange(36, dtype=np.float32))[:, None]
     values = {"a": [0.9, 0.5], "gain": 0.7}
     path, seen, x, y = given_path(VectorAR(), values, 36, 1, inputs=inputs)
-    found = jax.jit(lambda *args: log_likelihood(VectorAR(), *args))(jnp.array([[0.9], [0.5], [0.7]]), path, seen)[0]
-    model, p = VectorAR(), epf.model.parameters(VectorAR()).named(jnp.array([0.9, 0.5, 0.7]))
+    model, params = VectorAR(), parameters(VectorAR())
+    theta = jnp.array([[0.9], [0.5], [0.7]])
+    found = jax.jit(lambda *args: log_likelihood(model, params, *args))(theta, path, seen)[0]
+    p = params.named(theta[:, 0])
     states = np.concatenate([np.zeros((1, 2), np.float32), x])
 
     @jax.jit
@@ -56,12 +59,9 @@ def test_moves_leave_the_gibbs_density_as_it_is():
     precision = 1.0 + np.sum(before**2) / 0.5
     mean, sd = np.sum(before * x) / 0.5 / precision, precision**-0.5
     theta = jnp.asarray(mean + sd * np.random.default_rng(1).standard_normal((1, particles)), jnp.float32)
-    method = epf.ResampleMove(particles, moves=5)
+    bound = epf.ResampleMove(particles, moves=5, rate=None).bind(COEFFICIENT)
     uniform = jnp.full(particles, -jnp.log(1.0 * particles))
-    move = jax.jit(
-        lambda seen, theta, path: method._moved(step_key(root_key(0), 1), COEFFICIENT, seen, theta, path, uniform)
-    )
-    moved = move(seen, theta, path)
+    moved = jax.jit(bound.learn)(step_key(root_key(0), 1), seen, theta, path, uniform, jnp.asarray(True))
     z = (np.asarray(moved[0], float) - mean) / sd
     assert np.mean(z) == pytest.approx(0.0, abs=4.0 / np.sqrt(particles))
     assert np.var(z) == pytest.approx(1.0, abs=4.0 * np.sqrt(2.0 / particles))
@@ -78,7 +78,7 @@ def test_a_series_longer_than_the_paths_is_refused_before_it_begins():
     with pytest.raises(SettingError, match=r"capacity=5.*6 observations"):
         stream.update(y[5])
     assert stream.num_observations == 5
-    settings = method.describe(COEFFICIENT, None)
+    settings = method.bind(COEFFICIENT).describe()
     assert settings["paths"].startswith("room for 5 steps")
     assert "MiB" in settings["paths"]
 

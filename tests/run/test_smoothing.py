@@ -99,5 +99,5 @@ def test_the_marginal_filter_smooths(y):
 
 def test_bad_lags_get_a_sentence(y):
     for lag in (0, -1):
-        with pytest.raises(SettingError, match="how many states back"):
+        with pytest.raises(SettingError, match=r"Lagged\(lag="):
             epf.smooth(Walk(), y, epf.Kalman(), lag=lag)
