@@ -180,7 +180,7 @@ def test_a_discount_follows_a_parameter_that_moves():
         ({"nodes": (9, "x")}, "5 or more"),
         ({"regrid": "never"}, "True"),
         ({"catch_up": 1}, "2 or more"),
-        ({"discount": 1.5}, "at most be 1"),
+        ({"discount": 1.5}, "at most 1"),
         ({"proposal": "best"}, "proposal"),
         ({"resampling": None}, "Systematic"),
     ],
@@ -459,5 +459,5 @@ def test_theta_and_the_state_are_drawn_together():
     assert np.std(np.asarray(x - 2.0 * theta[:, 0])) < result.sd["theta"]  # half of what it would be, drawn apart
     assert abs(float(np.mean(x)) - result.posterior.state_mean) < 0.1
     ahead = result.forecast(3)
-    assert "together" in ahead.note
+    assert "jointly" in ahead.note
     assert np.corrcoef(ahead.x[:, 0], ahead.x[:, 2])[0, 1] > 0.9

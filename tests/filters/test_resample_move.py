@@ -1,5 +1,6 @@
 """Resample-move: its likelihood is that of the path, its moves leave p(theta | path) as it is, its posterior is exact."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,7 +62,7 @@ def test_moves_leave_the_gibbs_density_as_it_is():
     theta = jnp.asarray(mean + sd * np.random.default_rng(1).standard_normal((1, particles)), jnp.float32)
     bound = epf.ResampleMove(particles, moves=5, rate=None).bind(COEFFICIENT)
     uniform = jnp.full(particles, -jnp.log(1.0 * particles))
-    moved = jax.jit(bound.learn)(step_key(root_key(0), 1), seen, theta, path, uniform, jnp.asarray(True))
+    moved = eqx.filter_jit(bound.learn)(step_key(root_key(0), 1), seen, theta, path, uniform, jnp.asarray(True))
     z = (np.asarray(moved[0], float) - mean) / sd
     assert np.mean(z) == pytest.approx(0.0, abs=4.0 / np.sqrt(particles))
     assert np.var(z) == pytest.approx(1.0, abs=4.0 * np.sqrt(2.0 / particles))
