@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT := experiments/out
 
-.PHONY: install demo reproduce test browser test-slow check format bench clean
+.PHONY: install demo reproduce test test-newest browser test-slow check format bench clean
 
 install: $(READY)
 
@@ -20,15 +20,31 @@ demo: install
 reproduce: install
 	@$(BIN)/python -m experiments.paper --out $(OUT)
 
+# One process per file, so that its tests share what they compile. Run-time type checks triple the time of tracing: they
+# are made where a trace or a small array says enough.
+PYTEST := -m pytest -n 2 --dist loadfile
+TYPED := tests/numerics tests/smc tests/polynomial tests/filters/test_precision.py
+TYPES := --jaxtyping-packages=epf,beartype.beartype
+
 test: install
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python $(PYTEST) $(addprefix --ignore=,$(TYPED))
+	@$(BIN)/python $(PYTEST) $(TYPES) $(TYPED)
+
+# The fast suite with the newest Python on this machine and the newest JAX that it can have, in an environment of its own.
+NEWEST := $(firstword $(foreach v,14 13 12 11,$(shell command -v python3.$(v))) python3)
+test-newest:
+	@test -x .venv-newest/bin/python || $(NEWEST) -m venv .venv-newest
+	@.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager \
+		--editable ".[cli,plots,report,arviz,tests]"
+	@.venv-newest/bin/python -c "import sys, jax, jaxlib; print('Python', sys.version.split()[0], 'JAX', jax.__version__, 'jaxlib', jaxlib.__version__)"
+	@.venv-newest/bin/python $(PYTEST)
 
 # The report is looked at in a real browser where there is one; this gets Debian's.
 browser:
 	@command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
 
 test-slow: install
-	@$(BIN)/python -m pytest -n 2 -m slow
+	@$(BIN)/python $(PYTEST) -m slow
 
 check: install
 	@$(BIN)/ruff check --output-format concise .
@@ -44,4 +60,4 @@ bench: install
 	@$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-newest .jax_cache build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

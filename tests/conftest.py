@@ -57,10 +57,16 @@ def float64():
         yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def quick_compilation():
-    """Without most compiler optimisations, which cost more than they save in small runs."""
+    """Without most compiler optimisations, which cost more than they save in small runs.
+
+    For a whole file: programs compiled with and without them differ in the last bits, and JAX's memory of programs does
+    not tell the two apart. So it is emptied before and after; the cache on disk does tell them apart.
+    """
     before = jax.config.read("jax_disable_most_optimizations")
+    jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", True)
     yield
+    jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", before)

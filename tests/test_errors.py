@@ -3,7 +3,6 @@
 import math
 
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
@@ -29,12 +28,7 @@ Y = np.array([0.1, -0.2, 0.3, 0.6, 0.2, 0.1])
 AT = 3  # the row of Y that tests spoil
 
 
-@pytest.fixture(autouse=True)
-def _as_a_user():
-    """No type checker stands before the library's own checks."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 class raises:
@@ -470,7 +464,7 @@ def test_a_number_of_particles_that_is_none(method, particles):
 
 
 OUT_OF_RANGE = {
-    "rho": (lambda v: epf.LiuWest(rho=v), [0.0, -0.1, 1.1, math.nan, "0.9", None, True], "between 0 and 1"),
+    "rho": (lambda v: epf.LiuWest(rho=v), [0.0, -0.1, 1.1, math.nan, "0.9", None, True], "above 0 and at most 1"),
     "discount": (lambda v: epf.LiuWest(discount=v), [0.2, 1.1, math.nan, "0.9", False], "between 1/3 and 1"),
     "threshold": (
         lambda v: epf.resampling.Systematic(threshold=v),
@@ -487,7 +481,7 @@ OUT_OF_RANGE = {
     ),
     "extended": (lambda v: epf.Kalman(extended=v), ["yes", 1, None], "True or False"),
     "unscented": (lambda v: epf.Kalman(unscented=v), ["yes", 1, None], "True or False"),
-    "both forms": (lambda v: epf.Kalman(extended=v, unscented=v), [True], "either the one or the other"),
+    "both forms": (lambda v: epf.Kalman(extended=v, unscented=v), [True], "choose one of the two"),
     "capacity": (lambda v: epf.ResampleMove(capacity=v), [0, 2.5, "9", None, True], "whole number, 1 or more"),
     "moves": (lambda v: epf.ResampleMove(moves=v), [0, 1.5, None, True], "whole number, 1 or more"),
     "rate": (lambda v: epf.ResampleMove(rate=v), [0.0, -1.0, math.nan, math.inf, "1", True], "above 0"),
@@ -551,7 +545,7 @@ def test_fields_of_the_zoo_that_are_neither_numbers_nor_priors():
 
 @pytest.mark.parametrize("levels", [[1.5], [-0.1, 0.5], [math.nan], [], None, "0.5", [[0.1, 0.9]], ["low"]])
 def test_levels_that_are_no_quantiles(levels):
-    for call in (lambda: fit_ar(levels=levels), lambda: epf.Stream(AR(), SIR, quantile_levels=levels)):
+    for call in (lambda: fit_ar(quantile_levels=levels), lambda: epf.Stream(AR(), SIR, quantile_levels=levels)):
         with raises(SettingError, "levels", "between 0 and 1"):
             call()
 
@@ -575,9 +569,9 @@ def test_going_on_needs_what_made_the_result(result):
         lambda: epf.fit(AR(), Y, epf.SIR(21), resume_from=result),
         lambda: epf.fit(epf.fix(AR(), {"a": 0.5}), Y, SIR, resume_from=result),
     ):
-        with raises(SettingError, "after", "model, method, seed and levels", "same"):
+        with raises(SettingError, "resume_from", "model, method, seed and quantile_levels", "same"):
             changed()
-    with raises(SettingError, "after", "text", "Result"):
+    with raises(SettingError, "resume_from", "text", "Result"):
         fit_ar(resume_from="result")
 
 
@@ -601,7 +595,7 @@ def test_questions_that_a_result_cannot_answer(result):
 
 
 def test_a_picture_needs_axes_and_values_that_fit(result):
-    with raises(SettingError, "plot(ax=...)", "(1,)", "2 parameters", "one each"):
+    with raises(SettingError, "plot(ax=...)", "(1,)", "2 panels", "one per panel"):
         result.plot(ax=["one panel"])
     with raises(UnknownParameterError, "'gama'", "a, v"):
         result.plot(truth={"gama": 0.5}, ax=["one panel", "another"])
@@ -738,7 +732,7 @@ def test_a_model_that_becomes_nan_leaves_a_stream_as_it_was():
 
 @pytest.mark.parametrize("method", [SIR, epf.Storvik(20)], ids=["SIR", "Storvik"])
 def test_particles_that_become_nan_are_dropped_and_counted(method):
-    with pytest.warns(EPFWarning, match="At t = 4 some particles .* not finite numbers") as caught:
+    with pytest.warns(EPFWarning, match="At t = 4 some particles .* not finite") as caught:
         result = epf.fit(Fragile(), Y, method, inputs=2.0 * BROKEN)
     assert len(caught) == 1
     assert "Correct its laws" in str(caught[0].message)

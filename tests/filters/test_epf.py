@@ -10,10 +10,27 @@ import epf
 from epf.errors import EPFWarning
 from epf.filters._learner import Memory
 from epf.statistics._follow import Guide
-from models import AR, VectorAR, grid_posterior, kalman, run
+from models import AR, VectorAR, exact_coefficient, grid_posterior, kalman, run
 from scoring import reference, rms, scores
 
 
+def test_a_coefficient_has_the_exact_posterior():
+    """Over seeds, against a grid of Kalman filters; the scatter over seeds is the Monte Carlo error."""
+    model, seeds = epf.fix(AR(), {"v": 0.5}), 10
+    _, y = epf.simulate(model, {"a": 0.8}, steps=40, seed=6)
+    mean, sd, log_evidence = exact_coefficient(y)
+    found = [epf.fit(model, y, epf.EPF(300), seed=seed) for seed in range(seeds)]
+    z, r = (
+        np.array([part(one) for one in found])
+        for part in (lambda f: (f.mean["a"] - mean) / sd, lambda f: f.sd["a"] / sd)
+    )
+    assert z.std(ddof=1) < 0.15
+    assert abs(z.mean()) < 4.0 * z.std(ddof=1) / np.sqrt(seeds) + 0.01
+    assert abs(r.mean() - 1.0) < 4.0 * r.std(ddof=1) / np.sqrt(seeds) + 0.01
+    assert np.mean([one.log_evidence for one in found]) == pytest.approx(log_evidence, abs=0.1)
+
+
+@pytest.mark.slow
 def test_sin():
     z, r = scores(epf.EPF(1000), "sin", 1, 1000, 4)
     assert np.all(rms(z) <= 0.1), rms(z)
@@ -58,6 +75,7 @@ def test_cauchy_is_finite_and_shown(data, particles):
     assert np.isfinite(r).all()
 
 
+@pytest.mark.slow
 def test_a_linear_model_is_learned_as_by_storvik():
     """The same Gibbs densities, so the same law of draws and of posteriors: means and sds agree over seeds."""
     model = epf.fix(AR(), {"v": 0.5})

@@ -22,10 +22,14 @@ def cloud(particles):
     return jnp.asarray(theta, jnp.float32), jnp.asarray(np.log(weights / weights.sum()), jnp.float32)
 
 
+def perturbed(method, theta, log_weights):
+    return method.bind(MODEL).learn(step_key(root_key(0), 1), None, theta, None, log_weights, jnp.asarray(True))
+
+
 @pytest.mark.parametrize("method", [epf.LiuWest(), epf.LiuWest(rho=0.5), epf.LiuWest(discount=0.95)])
 def test_the_kernel_keeps_mean_and_spread(method):
     theta, log_weights = cloud(20000)
-    moved = method.bind(MODEL).learn(step_key(root_key(0), 1), None, theta, None, log_weights, jnp.asarray(True))
+    moved = perturbed(method, theta, log_weights)
     weights = jnp.exp(log_weights)
 
     def free(values):  # where the kernel works: a as it is, gamma by its logarithm
@@ -48,10 +52,8 @@ def test_only_the_discount_form_keeps_the_correlation():
         return np.corrcoef(values[0], np.log(values[1]))[0, 1]
 
     start = correlation(np.asarray(theta))
-    kept, worn = (
-        method.bind(MODEL).learn(step_key(root_key(0), 1), None, theta, None, log_weights, jnp.asarray(True))
-        for method in (epf.LiuWest(discount=0.6), epf.LiuWest(rho=0.6))
-    )
+    kept = perturbed(epf.LiuWest(discount=0.6), theta, log_weights)
+    worn = perturbed(epf.LiuWest(rho=0.6), theta, log_weights)
     assert abs(correlation(np.asarray(kept)) - start) < 4.0 * (1 - start**2) / np.sqrt(20000)
     assert correlation(np.asarray(worn)) == pytest.approx(0.36 * start, abs=0.03)
 
@@ -62,6 +64,7 @@ def test_without_perturbation_it_is_sir():
     np.testing.assert_allclose(still.history["mean"], sir.history["mean"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_its_artificial_noise_makes_the_posterior_too_wide():
     """Known and why the paper exists: against the exact posterior of a linear model, the spread is off."""
     y = jax.random.normal(jax.random.key(0), (400,)) + 1.0

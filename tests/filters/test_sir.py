@@ -32,7 +32,7 @@ def log_evidences(method, ys, seeds):
         (epf.proposals.Bootstrap(), epf.resampling.Residual(1.0)),
         (epf.proposals.Optimal(), epf.resampling.Systematic()),
         (epf.proposals.Linearised(share=0.2), epf.resampling.Stratified(0.7)),
-        (epf.proposals.Defensive(), epf.resampling.Systematic()),
+        pytest.param(epf.proposals.Defensive(), epf.resampling.Systematic(), marks=pytest.mark.slow),
     ],
     ids=lambda piece: type(piece).__name__,
 )

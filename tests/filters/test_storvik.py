@@ -42,6 +42,7 @@ def test_a_coefficient_is_learned_as_the_exact_posterior_says():
     assert np.mean(sds / sd) == pytest.approx(1.0, abs=4.0 * np.std(sds / sd) / np.sqrt(seeds) + 0.01)
 
 
+@pytest.mark.slow
 def test_two_variances_of_a_local_level():
     """Both variances unknown: only sweeps over inverse gammas, scored against a grid of Kalman filters."""
     model = epf.zoo.LocalLevel()
@@ -66,6 +67,7 @@ def test_two_variances_of_a_local_level():
         assert np.mean(sds[:, i]) / sd == pytest.approx(1.0, abs=4.0 * np.std(sds[:, i] / sd) / np.sqrt(seeds) + 0.02)
 
 
+@pytest.mark.slow  # `test_conformance` asks the same of fewer particles
 def test_intervals_and_densities_are_the_mixtures():
     result = epf.fit(COEFFICIENT, Y[:30], epf.Storvik(500))
     grid = np.linspace(-1.0, 2.0, 1501)

@@ -9,7 +9,7 @@ from methods import FILTERS, REST, each_filter, scalar_case, vector_case
 from models import AR
 
 MODEL, Y = scalar_case()
-quick = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def leaves(tree):

@@ -29,6 +29,7 @@ from models import AR
 
 _, Y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=14, seed=3)
 Y[4] = np.nan
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def same(one, other):
@@ -52,7 +53,6 @@ def interrupted(stream, rows, path, model, inputs=None):
     assert stream.log_evidence == whole.log_evidence
 
 
-@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")  # so few particles and nodes have reason to be doubted
 @each_filter(*REST)
 def test_a_stream_goes_on_bit_for_bit(name, tmp_path):
