@@ -22,7 +22,6 @@ def assert_same(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@quick
 @pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")  # so few nodes are warned of
 @each_filter(*REST)
 def test_blocks_restarts_and_single_updates_do_not_change_a_bit(name):
@@ -72,7 +71,6 @@ def test_one_compilation_serves_every_length():
     assert len(traces) == after_one
 
 
-@quick
 def test_a_stream_takes_rows_and_inputs():
     model, y, inputs = vector_case()
     method = FILTERS["Storvik"]

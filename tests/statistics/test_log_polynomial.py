@@ -21,10 +21,9 @@ from epf.polynomial.taylor._expand import expand as taylor_expand
 from epf.posterior._chart import Chart, prior_box
 from epf.posterior.samplers._inverse_cdf import InverseCDF
 from epf.results import diagnostics
-from epf.statistics._automatic import try_out
 from epf.statistics._base import Gibbs
 from epf.statistics._conjugate import Conjugate
-from epf.statistics._log_polynomial import LogPolynomial
+from epf.statistics._log_polynomial import LogPolynomial, try_out
 from models import AR, VectorAR
 
 FIXED = epf.Chebyshev(follow="no")

@@ -74,8 +74,8 @@ def path_density(
     p = parameters(model).size
     if p > 2:
         raise UnsupportedModelError(
-            f"path_density works on a grid, for at most two unknown parameters, and this model has {p}: make some known with "
-            "epf.fix, or use epf.diagnostics.khat."
+            f"path_density works on a grid, for at most two unknown parameters, and this model has {p}: make some known "
+            "with epf.fix, or use epf.diagnostics.khat."
         )
     statistic = _carry(gibbs, piece, x_0)
     chart = gibbs.chart
