@@ -23,7 +23,7 @@ FILTERS = {
     "MarginalEPF-fixed": epf.MarginalEPF(20, 7, regrid=False),
     "ResampleMove": epf.ResampleMove(20, capacity=20),
     "ParticleLearning": epf.ParticleLearning(20),
-    "PracticalFilter": epf.PracticalFilter(20, lag=4, sweeps=2),
+    "PracticalFilter": epf.PracticalFilter(50, lag=4, sweeps=2),
     "OnlineEM": epf.OnlineEM(20, burn_in=3),
 }
 
