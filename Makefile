@@ -22,7 +22,7 @@ reproduce: install
 
 # One process per file, so that its tests share what they compile. Run-time type checks triple the time of tracing: they
 # are made where a trace or a small array says enough.
-PYTEST := -m pytest -n 2 --dist loadfile
+PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 TYPED := tests/numerics tests/smc tests/polynomial tests/filters/test_precision.py
 TYPES := --jaxtyping-packages=epf,beartype.beartype
 

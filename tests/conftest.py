@@ -50,6 +50,24 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "error::epf.errors.EPFWarning")
 
 
+_LONGEST = (
+    "test_conformance.py",
+    "test_kills.py",
+    "test_fit_and_stream.py",
+    "test_marginal_answers.py",
+    "test_marginal.py",
+    "test_readme.py",
+    "test_sir.py",
+    "test_errors.py",
+    "test_runs.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """The files that take longest come first, so that no process works on one of them alone in the end."""
+    items.sort(key=lambda item: _LONGEST.index(item.path.name) if item.path.name in _LONGEST else len(_LONGEST))
+
+
 @pytest.fixture
 def float64():
     """Double precision for one test, the configuration restored after it."""

@@ -11,15 +11,28 @@ import pytest
 README = Path(__file__).parent.parent / "README.md"
 
 
-def test_the_examples_run_and_learn_the_truth(capsys):
-    text = README.read_text()
-    blocks = re.findall(r"<!-- example: run by the tests -->\n```python\n(.*?)```", text, re.S)
+def examples(change=lambda code: code):
+    """What a reader has after pasting the four examples, changed or not."""
+    blocks = re.findall(r"<!-- example: run by the tests -->\n```python\n(.*?)```", README.read_text(), re.S)
     assert len(blocks) == 4
     names: dict = {"__name__": "readme"}
     for block in blocks:
-        exec(compile(block, str(README), "exec"), names)
-    printed = capsys.readouterr().out
-    assert "log-evidence" in printed
+        exec(compile(change(block), str(README), "exec"), names)
+    return names
+
+
+@pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")  # so few particles are warned of
+def test_the_examples_run(capsys, quick_compilation):
+    """With few particles and a short second series."""
+    names = examples(lambda code: re.sub(r"particles=\d+", "particles=50", code).replace("steps=300", "steps=30"))
+    assert "log-evidence" in capsys.readouterr().out
+    assert names["learned"].num_observations == 30
+    assert names["stream"].posterior.mean == names["result"].mean
+
+
+@pytest.mark.slow
+def test_the_examples_learn_the_truth():
+    names = examples()
     result = names["result"]
     for name, truth in (("leak", 0.05), ("heater", 0.8)):
         assert abs(result.mean[name] - truth) < 4.0 * result.sd[name]
@@ -27,6 +40,7 @@ def test_the_examples_run_and_learn_the_truth(capsys):
     assert names["stream"].posterior.mean == result.mean
 
 
+@pytest.mark.slow  # `tests/cli` has each of them at a smaller size
 def test_the_three_commands_lead_from_a_csv_to_a_report(tmp_path, monkeypatch):
     pytest.importorskip("typer")
     from typer.testing import CliRunner

@@ -18,16 +18,14 @@ import epf
 from epf.cli import stream as command
 from epf.cli.rows import Columns
 from epf.storage._tensors import TensorFile, inspect
-from methods import FILTERS
-from models import AR
+from methods import FILTERS, scalar_case, scalar_model
 
 ROWS, SEED, MAX_CHECKPOINTS, HANGS_AFTER = 40, 1, 6, 120.0
 
 
 def left_alone(name: str, folder: Path) -> None:
     """Write the data, and the checkpoint of a stream that nobody kills."""
-    model = AR()
-    _, y = epf.simulate(model, {"a": 0.8, "v": 0.5}, steps=ROWS, seed=3)
+    model, y = scalar_case(name, steps=ROWS)
     (folder / "y.csv").write_text("y\n" + "".join(f"{value:.9g}\n" for value in y))
     whole = epf.Stream(model, FILTERS[name], seed=SEED)
     for value in y:
@@ -38,8 +36,8 @@ def left_alone(name: str, folder: Path) -> None:
 def live(name: str, folder: Path) -> None:
     """One life: `epf stream MODEL DATA --checkpoint FILE --resume`, a checkpoint at every row."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  the process ends with it
-    method, checkpoint = FILTERS[name], folder / "run.epf"
-    stream = command.open_stream(AR(), method, method, SEED, checkpoint, resume=True)
+    method, model, checkpoint = FILTERS[name], scalar_model(name), folder / "run.epf"
+    stream = command.open_stream(model, method, method, SEED, checkpoint, resume=True)
     code = command.run(
         stream,
         str(folder / "y.csv"),

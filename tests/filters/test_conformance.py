@@ -7,7 +7,7 @@ import pytest
 
 import epf
 from methods import FILTERS, REST, STEPS, each_filter, scalar_case, vector_case
-from models import AR, run
+from models import run
 
 pytestmark = [
     pytest.mark.usefixtures("quick_compilation"),
@@ -19,11 +19,11 @@ pytestmark = [
 @each_filter(*REST)
 def test_it_maps_over_seeds_and_series(name):
     """jit(vmap over pairs of a seed and a series) gives, for each pair, what `epf.fit` gives alone."""
-    method, model = FILTERS[name], AR()
-    series = np.stack([scalar_case(seed=seed)[1] for seed in (1, 2)])[[0, 0, 1]]
+    method, (model, first), (_, second) = FILTERS[name], scalar_case(name, seed=1), scalar_case(name, seed=2)
+    series = np.stack([first, first, second])
     mapped = jax.jit(jax.vmap(lambda seed, ys: run(method, model, seed, ys)[1]))
     infos, (means, sds), (x_means, x_sds) = mapped(jnp.asarray([0, 1, 1]), jnp.asarray(series))
-    assert means.shape == sds.shape == (3, STEPS, 2)
+    assert means.shape == sds.shape == (3, STEPS, len(model.prior()))
     assert x_means.shape == x_sds.shape == (3, STEPS)
     assert all(np.isfinite(part).all() for part in (means, x_means, x_sds))
     if isinstance(method, epf.OnlineEM):  # a point has no spread

@@ -11,7 +11,7 @@ from models import stepper
 @each_filter()
 def test_double_precision_is_used_when_it_is_on(name, float64):
     """Seen from the shapes of a step, without compiling it."""
-    model, y = scalar_case()
+    model, y = scalar_case(name)
     bound, step = stepper(FILTERS[name], model, jnp.asarray(y, jnp.float64))
 
     def two_steps(y):

@@ -8,7 +8,7 @@ import epf
 from methods import FILTERS, REST, each_filter, scalar_case, vector_case
 from models import AR
 
-MODEL, Y = scalar_case()
+_, Y = scalar_case("SIR")
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
@@ -26,23 +26,23 @@ def assert_same(one, other):
 @each_filter(*REST)
 def test_blocks_restarts_and_single_updates_do_not_change_a_bit(name):
     """A run is cut at every quarter of its length: going on from step 5 cuts other blocks than a run without a break."""
-    method = FILTERS[name]
-    whole = epf.fit(MODEL, Y, method, seed=7)
-    first = epf.fit(MODEL, Y[:5], method, seed=7)
-    resumed = epf.fit(MODEL, Y[5:], method, seed=7, resume_from=first)
-    assert resumed.num_observations == len(Y)
+    method, (model, y) = FILTERS[name], scalar_case(name)
+    whole = epf.fit(model, y, method, seed=7)
+    first = epf.fit(model, y[:5], method, seed=7)
+    resumed = epf.fit(model, y[5:], method, seed=7, resume_from=first)
+    assert resumed.num_observations == len(y)
     assert_same((resumed.state, resumed.record), (whole.state, whole.record))
 
-    stream = epf.Stream(MODEL, method, seed=7)
-    for t, y in enumerate(Y):
-        info = stream.update(y)
+    stream = epf.Stream(model, method, seed=7)
+    for t, row in enumerate(y):
+        info = stream.update(row)
         assert_same(info, jax.tree.map(lambda leaf, t=t: leaf[t], whole.record.info))
-    assert stream.num_observations == len(Y)
+    assert stream.num_observations == len(y)
     assert_same(stream.posterior, whole.posterior)
     assert stream.posterior.mean == whole.mean
     assert stream.log_evidence == pytest.approx(whole.log_evidence)
     if not isinstance(method, epf.Kalman):
-        assert not np.array_equal(epf.fit(MODEL, Y, method, seed=8).record.mean, whole.record.mean)
+        assert not np.array_equal(epf.fit(model, y, method, seed=8).record.mean, whole.record.mean)
 
 
 def test_one_compilation_serves_every_length():

@@ -56,7 +56,7 @@ def interrupted(stream, rows, path, model, inputs=None):
 @pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")  # so few particles and nodes have reason to be doubted
 @each_filter(*REST)
 def test_a_stream_goes_on_bit_for_bit(name, tmp_path):
-    model, y = scalar_case()
+    model, y = scalar_case(name)
     interrupted(epf.Stream(model, FILTERS[name], seed=5), y, tmp_path / "run.epf", model)
 
 
