@@ -2,11 +2,11 @@
 
         draw theta ~ p(theta | statistic)  ->  resample by p(y_t | x_t-1, theta)  ->  x_t ~ p(x_t | x_t-1, theta, y_t)
 
-Particles whose parameters and past fit the coming observation are multiplied before they move, so all of them carry
-weight after it. The statistics are those of this library: exact where the model is conjugate (Storvik's), polynomials
-elsewhere (the EPF's). Where the predictive has no closed form the first stage takes p(y_t | the centre of the transition) in
-its place, with a share of plain resampling mixed in, and the second stage divides by what was used (Pitt and Shephard's
-auxiliary filter, 1999).
+Particles that fit the coming observation are multiplied before they move, so all of them carry weight after it. The
+statistics are those of this library: exact where the model is conjugate (Storvik's), polynomials elsewhere (the EPF's).
+Where the predictive has no closed form the first stage takes p(y_t | the centre of the transition) in its place, with a
+share of plain resampling mixed in, and the second stage divides by what was used (Pitt and Shephard's auxiliary filter,
+1999).
 """
 
 import jax

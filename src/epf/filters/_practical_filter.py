@@ -1,14 +1,14 @@
 """The practical filter (Polson, Stroud and Müller 2008): MCMC over the last states, statistics for the frozen past.
 
-N chains each hold a statistic of x_0:t-k, the k states after it, and theta. An observation is taken in by sweeps of
+Each of N chains holds a statistic of x_0:t-k, the k states after it, and theta. An observation is taken in by sweeps of
 
         x_t-k+1:t | x_t-k, theta, y     Metropolis steps, one state at a time
         theta | x_0:t, y                a draw from p(theta | statistic of the frozen past and of the window)
 
-and then the oldest state of the window joins the past, which is never looked at again. No weights and no resampling, so
-nothing degenerates; but what later observations say of frozen states is lost, be it by the states between or by theta: the
-answer is that of fixed-lag smoothing, and is as good as the lag is long against the memory of the state and against the
-time in which the belief in theta still moves.
+and then the oldest state of the window is frozen into the statistic and never updated again. There are no weights and no
+resampling, so nothing degenerates; but later observations no longer correct frozen states. The answer is that of fixed-lag
+smoothing: it is good if the lag is long compared with the memory of the state and with the time over which the posterior of
+theta still moves.
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ from epf.statistics._base import Gibbs
 from epf.statistics._log_polynomial import LogPolynomial, try_out
 from epf.statistics._mixture import GibbsMixture
 
-_STRIDE = 2.4  # of the chains' spread, the longest step of a state; the length is drawn anew for each
+_STRIDE = 2.4  # times the spread of the chains: the longest step of a state; lengths are drawn per step
 
 
 class Chains(eqx.Module):
@@ -124,7 +124,7 @@ class BoundPracticalFilter(BoundFilter):
         state, residual = self._frozen(state)
         state = _slid(state, new, x, y, u)
         sound = finite(new) & finite(x)
-        # A chain that is no longer a number goes on as a copy of its neighbour.
+        # A chain that is no longer finite continues as a copy of its neighbour.
         state = jax.lax.cond(jnp.all(sound), lambda: state, lambda: _mended(state, sound))
 
         def sweep(i: Array, state: Chains) -> Chains:

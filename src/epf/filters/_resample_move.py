@@ -2,9 +2,9 @@
 
         theta' = theta + c L N(0, I),    accepted with probability min(1, p(theta', path, y) / p(theta, path, y))
 
-in unconstrained coordinates, L L' being the covariance of the cloud. A move leaves p(theta | path, y_1:t) as it is, for any
+in unconstrained coordinates, L L' being the covariance of the cloud. A move leaves p(theta | path, y_1:t) invariant, for any
 model. Its price is the path: memory that grows with time, and a likelihood of t terms. Moving at a rate proportional to 1/t,
-as Gilks and Berzuini propose, keeps the work of a step constant on average.
+as Gilks and Berzuini propose, keeps the work per step constant on average.
 """
 
 import equinox as eqx
@@ -21,7 +21,7 @@ from epf.model._settings import count, number
 from epf.numerics._keys import root_key
 from epf.numerics._linear_algebra import semidefinite_root
 
-_BLOCK = 32  # steps of a path that are weighed at once: what is computed in vain at the end of a path is less than this
+_BLOCK = 32  # steps of a path that are evaluated at once; fewer than this are wasted at its end
 
 
 class Path(eqx.Module):
@@ -42,9 +42,9 @@ class Seen(eqx.Module):
 class ResampleMove(ParticleFilter):
     """A particle filter that keeps every particle's path, and moves theta given the path after resampling.
 
-    At each resampling theta makes `moves` Metropolis steps, for certain while t is below `rate` and with probability
-    `rate` / t later, so that a step weighs about `moves` x `rate` terms of a likelihood at most, on average; rate=None moves
-    at every resampling. There is room for paths of `capacity` steps.
+    At each resampling theta makes `moves` Metropolis steps: always while t is below `rate`, later with probability
+    `rate` / t, so that a step evaluates at most about `moves` x `rate` likelihood terms on average. `rate=None` moves
+    at every resampling. Paths have room for `capacity` steps.
     """
 
     capacity: int = count(1000)

@@ -65,7 +65,7 @@ def start_term(model: StateSpaceModel, params: Parameters, theta: Array, x_0: Ar
 
 
 def moved_by_chance(key: PRNGKeyArray, values: Array, stride: float, lead: int = 0) -> Array:
-    """A random walk whose longest steps are `stride` spreads of the chains, in each direction of a state."""
+    """A random walk with steps of at most `stride` times the spread of the chains in each direction of the state."""
     k_length, k_step = jax.random.split(key)
     size = max(1, int(jnp.size(values[..., 0]) // (values.shape[0] if lead else 1)))
     spread = jnp.std(values, axis=-1, keepdims=True)
@@ -76,7 +76,7 @@ def moved_by_chance(key: PRNGKeyArray, values: Array, stride: float, lead: int =
 
 
 def accepted(key: PRNGKeyArray, gain: Array) -> Bool[Array, "..."]:
-    """Metropolis' choice; NaN is refused."""
+    """The Metropolis decision; NaN is rejected."""
     return jnp.log(jax.random.uniform(key, gain.shape)) < gain
 
 

@@ -25,7 +25,7 @@ def fine_grid(p: int) -> Float[Array, "points p"]:
 
 
 def log_density_in_z(frame: Frame, values: Float[Array, "..."]) -> Float[Array, "..."]:
-    """prior x exp(polynomial) in chart z, on the fine grid, not normalised; straight lines if the polynomial rings."""
+    """prior x exp(polynomial) in the coordinates z, on the fine grid, not normalised; straight lines if the polynomial rings."""
     polynomial, lines = _on_grid(frame, values)
     return jnp.where(_apart(polynomial, lines) < RINGS, polynomial, lines)
 

@@ -1,4 +1,4 @@
-"""What online EM knows, and the box on which its polynomials live, which goes where the estimate goes."""
+"""The state of online EM, and the box of its polynomials, which follows the estimate."""
 
 from dataclasses import replace
 
@@ -13,8 +13,8 @@ from epf.polynomial._indices import Indices
 from epf.statistics._approximation import first_box
 from epf.statistics._log_polynomial import LogPolynomial
 
-_ERRORS, _MOVES = 15.0, 4.0  # standard errors, and moves, that the box goes to each side
-_NEAR = 0.05  # of the box: an estimate this close to an end wants out
+_ERRORS, _MOVES = 15.0, 4.0  # half width of the box, in standard errors and in recent moves
+_NEAR = 0.05  # of the box: an estimate this close to an edge gets a larger box
 RECENT, ALL = 0, 1  # the two averages
 
 
@@ -53,7 +53,7 @@ class Estimate(eqx.Module):
 def boxed(
     gibbs: LogPolynomial, tau: Float[Array, "2 terms particles"], estimate: Estimate, answering: int, exponent: float
 ) -> tuple[Float[Array, "2 terms particles"], Estimate]:
-    """The polynomials on a smaller box about a settled estimate, or on a larger one where the estimate wants out.
+    """The polynomials on a smaller box about a settled estimate, or on a larger one if the estimate reaches an edge.
 
     `answering` is the average that the answer is read from, t^-`exponent` the step of the search. On a smaller box the
     same polynomial stands, exactly. Outwards only its quadratic part is taken along: higher powers blow up beyond their

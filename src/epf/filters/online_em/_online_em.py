@@ -1,20 +1,19 @@
 """Online EM (Cappé 2011; Andrieu, Doucet and Tadić 2005): a point estimate that climbs the likelihood as data come in.
 
-The E-step's quantity Q(theta) = E[sum of log p(x_k, y_k | x_k-1, theta) | y_1:t] is kept as a polynomial in theta, so it
-applies to models without sufficient statistics. It is smoothed forward: each particle carries a polynomial tau, and
+The E-step's quantity Q(theta) = E[sum of log p(x_k, y_k | x_k-1, theta) | y_1:t] is carried as a polynomial in theta, so
+it applies to models without sufficient statistics. It is smoothed forward: each particle carries a polynomial tau, and
 
         tau_i <- mean over draws j of (1 - g_t) tau_j + g_t log p(x_i, y_t | x_j, theta),    j ~ w_j p(x_i | x_j)
 
-with at least two backward draws a particle, which keep its variance from growing (PaRIS: Olsson and Westerborn 2017). The
-M-step maximises Q = sum_i w_i tau_i. Averages over ancestors make Q right and say nothing of the posterior's spread: the
-answer is a point.
+with at least two backward draws per particle, which keep its variance from growing (PaRIS: Olsson and Westerborn 2017). The
+M-step maximises Q = sum_i w_i tau_i. Averaging over ancestors makes Q right but says nothing about the spread of the
+posterior: the answer is a point.
 
-There are two of it. One is of the recent past, with steps g_t = t^-exponent: it finds the way from a start that is far off.
-The other is of all the past, in which every observation counts the same; it starts anew from the first while the estimates
-that it was made with are far from what it says. Its maximum, corrected for the missing information
-(`missing_information`), is the answer, and what particles move with. The correction asks for the information in the
-observations. That is the mean of s_t s_t', where the score s_t = grad log p(y_t | y_1:t-1) is smoothed as Q is (Fisher's
-identity; Poyiadjis, Doucet and Singh 2011):
+Two averages are carried. One is of the recent past, with steps g_t = t^-exponent: it finds the way from a distant start.
+The other gives every observation the same weight; it restarts from the first while the estimates that it was computed with
+are far from its own maximum. That maximum, corrected for the missing information (`_missing_information`), is the answer,
+and the value that particles move with. The correction needs the information in the observations: the mean of s_t s_t',
+where the score s_t = grad log p(y_t | y_1:t-1) is smoothed like Q (Fisher's identity; Poyiadjis, Doucet and Singh 2011):
 
         G_i <- mean over draws j of G_j + grad log p(x_i, y_t | x_j, theta),    s_t = sum_i w_i G_i,    G_i <- G_i - s_t.
 """
@@ -48,10 +47,10 @@ from epf.smc._backward import backward_draws
 from epf.statistics._approximation import Chebyshev, by_name, first_box
 from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial, try_out
 
-_NEWTON = 2  # steps of the M-step at each time; it starts where the last one ended
+_NEWTON = 2  # Newton steps per M-step, which starts where the last one ended
 _PRIOR_DRAWS = 513
-_LOOKS = 4  # times the burn-in: when the box is looked at first, and then whenever the time has doubled
-_FAR = 0.1  # nats an observation: Q made with estimates so much worse than its answer says little
+_LOOKS = 4  # times the burn-in: when the box is first reconsidered, and then whenever t has doubled
+_FAR = 0.1  # nats per observation: Q computed with estimates that are so much worse than its maximum is discarded
 
 Statistic = tuple[Float[Array, "2 terms particles"], Float[Array, "p particles"]]
 """What each particle carries: its two averages of polynomials, and its smoothed score less that of all."""
@@ -60,12 +59,12 @@ Statistic = tuple[Float[Array, "2 terms particles"], Float[Array, "p particles"]
 class OnlineEM(ParticleFilter):
     """Maximum likelihood at a constant cost per observation, for any model with continuous parameters.
 
-    The estimate stays at `start` (by name; by default the prior's median) for `burn_in` observations. The search from there
-    takes steps of size t^-`exponent`; what it finds is refined with all observations since. `averaging` is the power of t by
-    which they count, 0 for all alike, None for the search alone: plain EM on the recent past. `draws` backward draws a
-    particle cost particles^2 densities a step. The polynomials are Chebyshev's, on the prior's box or the one that
-    `approximation` gives, which shrinks as the estimate settles. `prior=True` adds the prior to the likelihood, in its
-    proportion.
+    The estimate stays at `start` (by name; by default the median of the prior) for `burn_in` observations. The search
+    from there takes steps of size t^-`exponent`; its result is refined with all observations since. `averaging` is the
+    power of t by which they are weighted: 0 for equal weights, None for the search alone (plain EM on the recent past).
+    `draws` backward draws per particle cost particles^2 densities per step. The polynomials are Chebyshev's, on the box
+    of the prior or of `approximation`, which shrinks as the estimate settles. `prior=True` maximises the posterior
+    instead of the likelihood.
     """
 
     particles: int = count(300)
@@ -184,7 +183,7 @@ class BoundOnlineEM(BoundParticleFilter):
         return (tau, score - s[:, None]), estimate, jnp.asarray(jnp.nan)
 
     def _sizes(self, t: Int[Array, ""], count: Float[Array, ""]) -> Float[Array, " 2"]:
-        """What step t counts in the two averages."""
+        """The weights of step t in the two averages."""
         settings = self.settings
         power = settings.averaging or 0.0
         later = jnp.stack([(t + 1.0) ** -settings.exponent, (power + 1.0) / (count + 1.0 + power)])
@@ -194,7 +193,7 @@ class BoundOnlineEM(BoundParticleFilter):
     def _estimated(
         self, tau: Float[Array, "2 terms particles"], common: Estimate
     ) -> tuple[Float[Array, "2 terms particles"], Estimate]:
-        """The estimate after a step, and the averages that it is from."""
+        """The averages and the estimate after a step."""
         settings, box, t, Q = self.settings, common.box(self.gibbs.indices), common.t, common.Q
 
         def information(Q: Float[Array, " terms"], z: Float[Array, " p"]) -> Float[Array, "p p"]:
@@ -265,7 +264,7 @@ def _top(box: basis.Chebyshev, coefficients: Float[Array, " terms"], z: Float[Ar
 
 
 def _finite(slope: Float[Array, " p"]) -> Float[Array, " p"]:
-    """A density that is 0 or has a corner may have no slope: it then says nothing."""
+    """The slope, or 0 where the density is zero or has a corner."""
     return jnp.where(jnp.isfinite(slope), slope, 0.0)
 
 
