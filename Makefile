@@ -31,7 +31,7 @@ test: install
 	@$(BIN)/python $(PYTEST) $(TYPES) $(TYPED)
 
 # The fast suite with the newest Python on this machine and the newest JAX that it can have, in an environment of its own.
-NEWEST := $(firstword $(foreach v,14 13 12 11,$(shell command -v python3.$(v))) python3)
+NEWEST = $(firstword $(foreach v,14 13 12 11,$(shell python3.$(v) -c 'print("python3.$(v)")' 2>/dev/null)) python3)
 test-newest:
 	@test -x .venv-newest/bin/python || $(NEWEST) -m venv .venv-newest
 	@.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager \
