@@ -262,6 +262,7 @@ def test_star(data):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:At t = 1 some particles")  # phi of the quadrature's last point is 1 in float32
 @pytest.mark.parametrize("data", [1, 2, 3])
 def test_stochastic_volatility(data):
     """mu and phi unknown, against quadrature."""
