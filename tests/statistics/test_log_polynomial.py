@@ -310,13 +310,13 @@ def test_recentring_keeps_a_low_order_right():
         (lambda: epf.Chebyshev(box=(1.0, 1.0)), "low < high"),
         (lambda: epf.Chebyshev(box={"theta": (2.0, 1.0)}), "low < high"),
         (lambda: epf.Chebyshev(of="noise"), "Taylor"),
-        (lambda: epf.Chebyshev(of="mean"), "choose from"),
-        (lambda: epf.Chebyshev(follow="yes"), "choose from"),
-        (lambda: epf.Taylor(centre="middle"), "one number"),
+        (lambda: epf.Chebyshev(of="mean"), "must be one of"),
+        (lambda: epf.Chebyshev(follow="yes"), "must be one of"),
+        (lambda: epf.Taylor(centre="middle"), "must be a number"),
         (lambda: epf.EPF(approximation=7), "epf.Chebyshev"),
         (lambda: epf.EPF(sampler="slice"), "sampler"),
         (lambda: epf.EPF(refresh=0), "1 or more"),
-        (lambda: epf.EPF(discount=1.5), "at most be 1"),
+        (lambda: epf.EPF(discount=1.5), "at most 1"),
     ],
 )
 def test_settings_are_refused_with_a_sentence(make, words):
