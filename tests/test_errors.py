@@ -615,6 +615,14 @@ UNSUPPORTED = {
     "Storvik, not conjugate": (GAMMA, epf.Storvik(20), "'g'", "Gamma", "normal", "epf.LiuWest"),
     "Kalman, not linear": (epf.zoo.Sin(), epf.Kalman(), "transition()", "not linear", "Kalman(extended=True)"),
     "Kalman, not Gaussian": (epf.zoo.CauchyAR(), epf.Kalman(extended=True), "transition()", "Cauchy", "epf.SIR"),
+    "Kalman, advance not linear": (
+        model(transition=lambda p, x, u: N(0.5 * x, 1.0), advance=lambda x, new: x * new),
+        epf.Kalman(),
+        "advance()",
+        "not linear",
+        "Kalman(extended=True)",
+    ),
+    "Kalman, no map to the line": (SPHERE, epf.Kalman(extended=True), "'d'", "ProjectedNormal", "epf.SIR"),
     "Kalman, discrete": (COUNTS, epf.Kalman(), "'k'", "discrete", "epf.SIR"),
     "LiuWest, discrete": (COUNTS, epf.LiuWest(20), "'k'", "discrete", "epf.SIR"),
     "LiuWest, no map to the line": (SPHERE, epf.LiuWest(20), "'d'", "ProjectedNormal", "epf.SIR"),
@@ -652,6 +660,19 @@ UNSUPPORTED = {
         "Linearised",
     ),
     "Linearised": (epf.zoo.CauchyAR(), epf.SIR(20, epf.proposals.Linearised()), "transition()", "Cauchy", "Bootstrap"),
+    "Linearised in MarginalEPF": (
+        epf.zoo.CauchyAR(),
+        epf.MarginalEPF(20, proposal=epf.proposals.Linearised()),
+        "transition()",
+        "Cauchy",
+        "Bootstrap",
+    ),
+    "Optimal in PracticalFilter": (
+        epf.zoo.StochasticVolatility(),
+        epf.PracticalFilter(20, proposal=epf.proposals.Optimal()),
+        "observation()",
+        "Linearised",
+    ),
     "Defensive": (STEPS, epf.SIR(20, epf.proposals.Defensive()), "transition()", "Bernoulli", "Bootstrap"),
 }
 
@@ -660,7 +681,7 @@ UNSUPPORTED = {
 def test_a_method_that_cannot_serve_the_model_names_one_that_can(case):
     wrong, method, *words = UNSUPPORTED[case]
     with raises(UnsupportedModelError, *words):
-        epf.fit(wrong, Y, method)
+        method.bind(wrong)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,15 @@ from numpyro.distributions import Distribution
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters._base import BoundFilter, Caveat, Filter, Info
 from epf.model._laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density
-from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._model import (
+    StateSpaceModel,
+    advance,
+    initial_law,
+    may_lack_inputs,
+    observation_law,
+    parameters,
+    transition_law,
+)
 from epf.model._parameters import Parameters, Values
 from epf.model._settings import flag
 from epf.model._tracing import depends_on, is_affine
@@ -72,7 +80,11 @@ class Kalman(Filter):
                 f"Kalman needs continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
                 "make it known."
             )
-        return BoundKalman(model, params, self, _Split.of(model, params))
+        params.require_unbounded()
+        bound = BoundKalman(model, params, self, _Split.of(model, params))
+        with may_lack_inputs(model, u):
+            bound.require_served(u)
+        return bound
 
     def caveats(self, state: Gaussian) -> tuple[Caveat, ...]:
         sentence = "Kalman linearised the model, and the error of that is not measured: compare with epf.EPF."
@@ -95,50 +107,23 @@ class BoundKalman(BoundFilter):
         return Line(mean, jax.jacfwd(lambda z: moments(z)[0])(at.mean), noise)
 
     def init(self, key: PRNGKeyArray) -> Gaussian:
-        model, params = self.model, self.parameters
-        free_mean, free_covariance = _free_prior(params)
-
-        def law_of(free: Array) -> Distribution:
-            return initial_law(model, params.named(params.constrain(free)))
-
-        self._require_linear("initial()", _start_moments, law_of, free_mean)
-
-        mean, slope, noise = self.line(lambda free: _start_moments(law_of(free)), Gaussian(free_mean, free_covariance))
+        free_mean, free_covariance = _free_prior(self.parameters)
+        prior = Gaussian(free_mean, free_covariance)
+        mean, slope, noise = self.line(lambda free: _start_moments(self._initial(free)), prior)
         cross = slope @ free_covariance
         covariance = jnp.block([[cross @ slope.T + noise, cross], [cross.T, free_covariance]])
         return Gaussian(jnp.concatenate([mean, free_mean]), covariance)
 
     def step(self, key: PRNGKeyArray, state: Gaussian, y: Float[Array, "*y"], u: Array | None) -> tuple[Gaussian, Info]:
-        model, split = self.model, self.split
-
-        def transition(z: Array) -> Distribution:
-            p, x = split(z)
-            return transition_law(model, p, x, u)
-
-        def observation(z: Array) -> Distribution:
-            p, x = split(z)
-            return observation_law(model, p, x, u)
-
-        self._require_linear("transition()", gaussian_moments, transition, state.mean)
-        self._require_linear("observation()", gaussian_moments, observation, state.mean)
-        shape = transition(state.mean).event_shape
-
-        def moved(z: Array, noise: Array) -> Array:
-            mean = gaussian_moments(transition(z))[0]
-            x = advance(model, split(z)[1], (mean + noise).reshape(shape))
-            return jnp.concatenate([jnp.ravel(x), z[split.size :]])
-
-        quiet = jnp.zeros(gaussian_moments(transition(state.mean))[0].shape)
-        if self.settings.exact and not is_affine(lambda both: moved(*both), (state.mean, quiet)):
-            raise self._refusal("advance()", "is not linear")
+        quiet = jnp.zeros(gaussian_moments(self._transition(state.mean, u))[0].shape)
 
         def moved_law(z: Array) -> tuple[Array, Array]:
-            B = jax.jacfwd(moved, 1)(z, quiet)
-            return moved(z, quiet), B @ gaussian_moments(transition(z))[1] @ B.T
+            B = jax.jacfwd(self._moved, 1)(z, quiet, u)
+            return self._moved(z, quiet, u), B @ gaussian_moments(self._transition(z, u))[1] @ B.T
 
         mean, A, Q = self.line(moved_law, state)
         covariance = A @ state.covariance @ A.T + Q
-        predicted, H, R = self.line(lambda z: gaussian_moments(observation(z)), Gaussian(mean, covariance))
+        predicted, H, R = self.line(lambda z: gaussian_moments(self._observation(z, u)), Gaussian(mean, covariance))
         residual = jnp.ravel(y) - predicted
         log_evidence = marginal_gaussian_log_density(residual, H @ covariance @ H.T + R)
         collapsed = log_evidence == -jnp.inf  # an outlier beyond all numbers is set aside
@@ -156,6 +141,36 @@ class BoundKalman(BoundFilter):
         settings = self.settings
         form = "exact" if settings.exact else "extended" if settings.extended else "unscented"
         return {"method": "Kalman", "form": form}
+
+    def _initial(self, free: Float[Array, " q"]) -> Distribution:
+        return initial_law(self.model, self.parameters.named(self.parameters.constrain(free)))
+
+    def _transition(self, z: Float[Array, " n"], u: Array | None) -> Distribution:
+        return transition_law(self.model, *self.split(z), u)
+
+    def _observation(self, z: Float[Array, " n"], u: Array | None) -> Distribution:
+        return observation_law(self.model, *self.split(z), u)
+
+    def _moved(self, z: Float[Array, " n"], noise: Float[Array, " k"], u: Array | None) -> Float[Array, " n"]:
+        """The next joint vector, for one value of the transition's noise."""
+        law = self._transition(z, u)
+        x = advance(self.model, self.split(z)[1], (gaussian_moments(law)[0] + noise).reshape(law.event_shape))
+        return jnp.concatenate([jnp.ravel(x), z[self.split.size :]])
+
+    def require_served(self, u: Array | None) -> None:
+        """Raise an error unless all laws are Gaussian and, if the filter is to be exact, linear; `u` is a row of inputs."""
+
+        def trace(theta: Float[Array, " p"]) -> None:
+            free = self.parameters.unconstrain(theta)
+            z = jnp.concatenate([jnp.zeros(self.split.size), free])
+            self._require_linear("initial()", _start_moments, self._initial, free)
+            self._require_linear("transition()", gaussian_moments, lambda z: self._transition(z, u), z)
+            self._require_linear("observation()", gaussian_moments, lambda z: self._observation(z, u), z)
+            quiet = jnp.zeros(gaussian_moments(self._transition(z, u))[0].shape)
+            if self.settings.exact and not is_affine(lambda both: self._moved(both[0], both[1], u), (z, quiet)):
+                raise self._refusal("advance()", "is not linear")
+
+        jax.eval_shape(trace, jax.ShapeDtypeStruct((self.parameters.size,), jnp.zeros(()).dtype))
 
     def _require_linear(
         self,

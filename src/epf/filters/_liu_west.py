@@ -38,12 +38,13 @@ class LiuWest(ParticleFilter):
     )
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundLiuWest":
-        discrete = parameters(model).discrete
-        if discrete:
+        params = parameters(model)
+        if params.discrete:
             raise UnsupportedModelError(
-                f"LiuWest perturbs parameters on the real line and cannot move {discrete[0]!r}, which is discrete: use "
-                "epf.SIR, or epf.fix to make it known."
+                f"LiuWest perturbs parameters on the real line and cannot move {params.discrete[0]!r}, which is discrete: "
+                "use epf.SIR, or epf.fix to make it known."
             )
+        params.require_unbounded()
         return BoundLiuWest(*self.parts(model, u))
 
     def caveats(self, state: Cloud) -> tuple[Caveat, ...]:

@@ -63,6 +63,7 @@ class ResampleMove(ParticleFilter):
                 f"ResampleMove moves parameters on the real line and cannot move {discrete[0]!r}, which is discrete: use "
                 "epf.SIR, or epf.fix to make it known."
             )
+        bound[1].require_unbounded()
         return BoundResampleMove(*bound, u)
 
 

@@ -4,8 +4,8 @@ from jaxtyping import Array
 
 from epf.filters._learner import BoundLearner
 from epf.filters._particle import ParticleFilter
-from epf.model._model import StateSpaceModel
-from epf.statistics._conjugate import Conjugate
+from epf.model._model import StateSpaceModel, may_lack_inputs
+from epf.statistics._conjugate import Conjugate, require_conjugate
 
 
 class Storvik(ParticleFilter):
@@ -17,4 +17,6 @@ class Storvik(ParticleFilter):
     """
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> BoundLearner:
+        with may_lack_inputs(model, u):
+            require_conjugate(model, u)
         return BoundLearner(*self.parts(model, u), Conjugate.of(model), u, 1)

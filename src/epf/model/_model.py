@@ -4,6 +4,7 @@ import functools
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import equinox as eqx
@@ -186,6 +187,16 @@ def time_columns(first: int, steps: int) -> np.ndarray:
 def first_row(model: StateSpaceModel) -> Array | None:
     """The row of inputs at t = 1 of a model without inputs: the time columns if a law names `t`, else None."""
     return jnp.asarray(time_columns(0, 1)[0], float) if uses_time(model) else None
+
+
+def may_lack_inputs(model: StateSpaceModel, u: Array | None) -> AbstractContextManager[None]:
+    """Where the laws of a model are tried with the row `u`: a ModelError is ignored if `u` has no inputs of the user.
+
+    A model that needs inputs may be bound before any are known (a stream that shows its prior); it is bound again, and
+    tried, with the first observation.
+    """
+    hidden = TIME_COLUMNS if uses_time(model) else 0
+    return suppress(ModelError) if u is None or u.shape[-1] == hidden else nullcontext()
 
 
 def split_time(model: StateSpaceModel, u: Array | None) -> tuple[Array | None, Int[Array, ""] | None]:

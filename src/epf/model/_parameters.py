@@ -153,6 +153,11 @@ class Parameters(eqx.Module):
         """The names of the parameters with a discrete prior."""
         return tuple(name for name, prior in self.priors.items() if support(prior).is_discrete)
 
+    def require_unbounded(self) -> None:
+        """Raise an error for a parameter whose support has no map to unbounded coordinates."""
+        for name, prior in self.priors.items():
+            _bijection(name, prior)
+
     def to_real(self, index: int) -> Callable[[Float[Array, ""]], Float[Array, ""]]:
         """The map from one element to the real line; the identity for an element that has no map of its own."""
         if not self.elementwise[index]:

@@ -221,8 +221,8 @@ class Conjugate(Gibbs):
         return laws
 
 
-def serves(model: StateSpaceModel, u: Array | None) -> bool:
-    """Whether the statistic is exact for this model, according to its priors and the traces of its laws."""
+def require_conjugate(model: StateSpaceModel, u: Array | None) -> None:
+    """Raise an error that says why, unless the statistic is exact for this model by its priors and traces of its laws."""
     params = parameters(model)
 
     def trace(theta: Float[Array, " p"]) -> None:
@@ -233,8 +233,13 @@ def serves(model: StateSpaceModel, u: Array | None) -> bool:
         y = jnp.zeros(observation_law(model, p, x, u).event_shape)
         gibbs.update(gibbs.init(x), x, new, x, y, u)
 
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+
+
+def serves(model: StateSpaceModel, u: Array | None) -> bool:
+    """Whether the statistic is exact for this model."""
     try:
-        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+        require_conjugate(model, u)
     except UnsupportedModelError:
         return False
     return True

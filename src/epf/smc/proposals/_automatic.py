@@ -5,11 +5,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import constraints
 
-from epf.errors import ModelError
 from epf.model._laws import is_gaussian, support
-from epf.model._model import StateSpaceModel, first_row, initial_law, parameters, transition_law
+from epf.model._model import (
+    StateSpaceModel,
+    first_row,
+    initial_law,
+    may_lack_inputs,
+    observation_law,
+    parameters,
+    transition_law,
+)
 from epf.model._parameters import Values
 from epf.model._settings import flag
+from epf.numerics._keys import root_key
 from epf.smc.proposals._base import Bootstrap, Inputs, New, Proposal, Proposed, Row, State
 from epf.smc.proposals._defensive import Defensive
 from epf.smc.proposals._gaussian import Linearised, Optimal, is_linear_gaussian
@@ -51,19 +59,28 @@ def choose_proposal(
 
 
 def resolve_proposal(proposal: Proposal, model: StateSpaceModel, u: Float[Array, " inputs"] | None) -> Proposal:
-    """The proposal itself or, for `Automatic`, the one that fits the model.
+    """The proposal itself, if it fits the model, or, for `Automatic`, one that does.
 
-    A model that needs inputs may be bound before any are known (a stream that shows its prior): `Automatic` then stays,
-    and chooses when it is first traced.
+    If the model needs inputs and none are known yet, `Automatic` stays, and chooses when it is first traced.
     """
-    if not isinstance(proposal, Automatic):
-        return proposal
-    try:
-        return choose_proposal(model, u, proposal.even)
-    except ModelError:
-        if u is not None:
-            raise
-        return proposal
+    with may_lack_inputs(model, u):
+        if isinstance(proposal, Automatic):
+            return choose_proposal(model, u, proposal.even)
+        _try_out(proposal, model, u)
+    return proposal
+
+
+def _try_out(proposal: Proposal, model: StateSpaceModel, u: Array | None) -> None:
+    """Trace a draw, so that a proposal refuses a model that it does not fit."""
+    params = parameters(model)
+
+    def trace(theta: Array) -> None:
+        p = params.named(theta)
+        x = jnp.zeros(initial_law(model, p).event_shape)
+        y = jnp.zeros(observation_law(model, p, x, u).event_shape)
+        proposal.propose(root_key(0), model, p, x, y, u)
+
+    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
 
 
 def _choose(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, even: bool) -> Proposal:
