@@ -132,8 +132,8 @@ def test_the_file_is_what_others_call_safetensors(saved):
     with safetensors.safe_open(path, framework="np") as file:
         header = json.loads(file.metadata()["epf"])
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  no mapping
-    np.testing.assert_array_equal(found["state.x"], stream._state.x)
-    assert (header["t"], header["seed"], header["schema"], header["facts"]["position"]) == (3, 5, 1, 3)
+    np.testing.assert_array_equal(found["state.x"], stream.posterior.x)
+    assert (header["t"], header["seed"], header["schema"], header["facts"]["position"]) == (3, 5, 2, 3)
     assert header["method"]["class"] == "SIR"
     assert header["versions"]["jax"] == jax.__version__
 
@@ -190,7 +190,7 @@ def test_forged_headers_are_refused(saved, tmp_path):
         path.write_bytes(resealed(content, lambda h, top, data: change(h, top) or data))
         refused(path, None, None, *words)
 
-    forged(lambda h, top: h.update(schema=2), "schema '2'", "reads schema 1")
+    forged(lambda h, top: h.update(schema=1), "schema '1'", "reads schema 2", "run the series again")
     forged(lambda h, top: h.update(kind="result"), "holds a result")
     forged(lambda h, top: h.update(t=-1), "malformed header")
     forged(lambda h, top: h.update(t=10**30), "malformed header")
@@ -281,7 +281,7 @@ def test_mutated_files_are_refused_or_right(cases, saved, tmp_path, monkeypatch)
         except (EPFError, EPFWarning):  # the latter for a changed version number
             continue
         accepted += 1
-        assert loaded._state is None or loaded._state.x.shape == (20,)
+        assert loaded.num_observations == 0 or loaded.posterior.x.shape == (20,)
     file.close()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # kilobytes
     assert grown < 50_000

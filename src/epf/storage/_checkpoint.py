@@ -26,7 +26,7 @@ from epf.offline._base import MarkovChains, Offline, Sequential
 from epf.storage._fingerprint import describe, model_traces, rebuild
 from epf.storage._tensors import TensorFile, inspect, pack, write
 
-SCHEMA = 1
+SCHEMA = 2  # 1: fields of the states had other names
 _LIBRARIES = ("epfilter", "jax", "jaxlib", "numpyro", "equinox", "numpy")
 _NUMERICS = ("epfilter", "jax", "jaxlib")  # another version of these may round differently
 _MAX_STEPS = 2**31 - 1
@@ -121,8 +121,8 @@ def check_header(file: TensorFile, *kinds: str) -> dict[str, Any]:
     schema = header.get("schema")
     if type(schema) is not int or schema != SCHEMA:
         raise CheckpointError(
-            f"{path} was written in schema {str(schema)[:20]!r} and this version of epf reads schema {SCHEMA}: use the "
-            f"version that wrote it ({_version_in(header)})."
+            f"{path} was written in schema {str(schema)[:20]!r} and this version of epf reads schema {SCHEMA}: run the "
+            f"series again, or read the file with the version that wrote it ({_version_in(header)})."
         )
     kind = header.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
