@@ -12,7 +12,8 @@ from epf.model._check import shapes_of
 from epf.model._laws import draw
 from epf.model._model import advance, initial_law, observation_law, parameters, transition_law
 from epf.numerics._keys import particle_keys, root_key, step_key
-from epf.offline._path import Path, Window, conjugate
+from epf.offline._particle_gibbs import Moments, Paths
+from epf.offline._path import Path, Window
 from epf.offline._point_mass import PointMass, run
 from epf.smc.proposals._base import Bootstrap
 from models import AR, grid_posterior, kalman
@@ -167,8 +168,9 @@ def joint_test(model, method, steps=6, replicates=3000, rounds=25):
     given y, and y is drawn given both. All of it is iid between replicates and has the law of the model at any round, so
     tests of Kolmogorov and Smirnov have the level they say. Few particles make a mistake show.
     """
-    gibbs = conjugate(model, shapes_of(model, None), None)
     window = Window(jnp.zeros(parameters(model).size), jnp.ones(parameters(model).size))
+    states = jnp.zeros((steps, *shapes_of(model, None).state))
+    moments = Moments(jnp.zeros(()), states, states)
 
     def chain(key):
         k_start, k_run = jax.random.split(key)
@@ -176,11 +178,13 @@ def joint_test(model, method, steps=6, replicates=3000, rounds=25):
 
         def one(carry, k):
             theta, path, y = carry
-            k_path, k_theta, k_y = jax.random.split(k, 3)
-            path = method.path(k_path, model, theta, path, jnp.asarray(True), y, None)
-            states = path.states(model)
-            theta = method._theta(k_theta, gibbs, window, model, theta, path, states, y, None)
-            p = parameters(model).named(theta)
+            k_move, k_y = jax.random.split(k)
+            chains = jax.tree.map(lambda leaf: leaf[None], (theta, path))  # one chain, which has a path already
+            moved, _ = method.step(
+                k_move, model, y, None, Paths(jnp.asarray(1), *chains, window, window.centre, window.width, moments)
+            )
+            theta, path = jax.tree.map(lambda leaf: leaf[0], (moved.theta, moved.path))
+            p, states = parameters(model).named(theta), path.states(model)
             y = jax.vmap(lambda x, k: draw(observation_law(model, p, x, None), k))(states, jax.random.split(k_y, steps))
             return (theta, path, y), None
 
@@ -200,12 +204,17 @@ def joint_test(model, method, steps=6, replicates=3000, rounds=25):
     return np.array([scipy.stats.ks_2samp(a, b).pvalue for a, b in zip(numbers[0].T, numbers[1].T, strict=True)])
 
 
+def gibbs(**settings):
+    """One chain that does not adapt, of few particles."""
+    return epf.ParticleGibbs(chains=1, warmup=0, particles=5, **settings)
+
+
 CASES = {
-    "conjugate": (AR(), epf.ParticleGibbs(particles=5, ahead=1)),
-    "slices": (epf.zoo.Sin(theta=dist.Normal(0.5, 0.5), sigma_obs=0.5), epf.ParticleGibbs(particles=5, ahead=1)),
-    "bootstrap": (AR(), epf.ParticleGibbs(particles=5, ahead=1, proposal=Bootstrap())),
-    "lags": (TwoLags(), epf.ParticleGibbs(particles=5, ahead=2)),
-    "kept ancestors": (TwoLags(), epf.ParticleGibbs(particles=5, ahead=0)),
+    "conjugate": (AR(), gibbs(ahead=1)),
+    "slices": (epf.zoo.Sin(theta=dist.Normal(0.5, 0.5), sigma_obs=0.5), gibbs(ahead=1)),
+    "bootstrap": (AR(), gibbs(ahead=1, proposal=Bootstrap())),
+    "lags": (TwoLags(), gibbs(ahead=2)),
+    "kept ancestors": (TwoLags(), gibbs(ahead=0)),
 }
 
 
@@ -219,7 +228,7 @@ def test_particle_gibbs_passes_gewekes_joint_distribution_test(name):
 
 @pytest.mark.slow
 def test_the_joint_distribution_test_sees_a_lag_that_is_forgotten():
-    p = joint_test(TwoLags(), epf.ParticleGibbs(particles=5, ahead=1))
+    p = joint_test(TwoLags(), gibbs(ahead=1))
     print(f"Geweke with one lag forgotten: the least p-value {p.min():.2g}")
     assert p.min() < 1e-6
 
