@@ -206,6 +206,33 @@ def test_nodes_of_a_stream_share_their_noise_and_streams_do_not():
     np.testing.assert_allclose(found[0], found[2], atol=0.5)
 
 
+class Trend(epf.StateSpaceModel):
+    """A local linear trend: a level and its slope, and three unknown scales."""
+
+    def prior(self):
+        return {name: dist.LogNormal(-1.0, 0.5) for name in ("level", "slope", "noise")}
+
+    def initial(self, p):
+        return dist.Normal(jnp.zeros(2), 1.0).to_event(1)
+
+    def transition(self, p, x, u):
+        return dist.Normal(jnp.stack([x[0] + x[1], x[1]]), jnp.stack([p.level, p.slope])).to_event(1)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x[0], p.noise)
+
+
+def test_a_state_of_two_dimensions_with_unknown_scales():
+    """Guards the barrier in `condition`: without it the fused code of jaxlib 0.11.2 gave no finite number at t = 1."""
+    model, filters = Trend(), Filters(50, epf.proposals.Optimal(), epf.resampling.Systematic(1.0))
+    thetas = jnp.exp(jnp.linspace(-2.0, 0.0, 27).reshape(9, 3))
+    bank, step = jax.jit(filters.start)(root_key(0), model, thetas), jax.jit(filters.step)
+    for t, y in enumerate((0.3, 0.1, 0.6), start=1):
+        bank, seen = step(step_key(root_key(0), t), model, thetas, bank, jnp.asarray(y), None)
+        assert np.isfinite(seen.log_likelihood).all()
+        assert np.isfinite(bank.x).all()
+
+
 def test_shares_of_nodes_count_the_same_whatever_their_level():
     log_weights = jnp.asarray([0.0, 1.0, 10.0, 9.0, -jnp.inf, -jnp.inf])
     weights = np.exp(on_a_level(log_weights, 3)).reshape(3, 2)
