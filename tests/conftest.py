@@ -36,8 +36,10 @@ def _use_compilation_cache() -> None:
     # NumPyro orders the leaves of a distribution by a set of names, and the order is part of a program: the processes of
     # pytest-xdist and of tests, which start later, order them alike in every run.
     os.environ.setdefault("PYTHONHASHSEED", "0")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # hundreds of small programs add up
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
+    # Otherwise the path of the folder is part of every key, and a cache that was moved or copied is of no use.
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
 
 
 _use_compilation_cache()

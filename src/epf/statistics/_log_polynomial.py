@@ -267,22 +267,31 @@ def try_out(gibbs: LogPolynomial, u: Array | None) -> None:
             as_parameter(name, value, params.priors[name])
         _check_defined(gibbs, u, centre[None], "about the centre", "choose another centre")
         return
-    low, high = gibbs.low, gibbs.high
+    low, high = np.asarray(gibbs.low), np.asarray(gibbs.high)
     points = np.concatenate([points_of(gibbs.indices), np.zeros((1, params.size))])
-    z = 0.5 * (low + high) + 0.5 * (high - low) * jnp.asarray(points, float)
-    if not bool(jnp.all(jnp.isfinite(low) & jnp.isfinite(high) & (low < high))):
+    if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
         raise SettingError(
             f"Invalid box from {low} to {high}: bounds must be finite, with low < high; change epf.Chebyshev(box=...)."
         )
-    log_prior = jax.vmap(chart.log_prior)(z)
-    prior_low, prior_high = prior_box(chart)
-    peak = jax.vmap(chart.log_prior)(prior_low + (prior_high - prior_low) * jnp.linspace(0.0, 1.0, 201)[:, None])
-    if not float(jnp.nanmax(log_prior)) > float(jnp.nanmax(peak)) - _NO_MASS:
+    theta, most, peak = _prior_at(chart, gibbs.low, gibbs.high, jnp.asarray(points, float))
+    if not float(most) > float(peak) - _NO_MASS:
         box = ", ".join(f"{label} in [{a:g}, {b:g}]" for label, a, b in zip(
-            params.labels, chart.theta(low), chart.theta(high), strict=True))  # fmt: skip
+            params.labels, chart.theta(gibbs.low), chart.theta(gibbs.high), strict=True))  # fmt: skip
         raise SettingError(f"The prior has no mass on the box ({box}): choose a box inside the support of the prior.")
-    theta = np.asarray(jax.vmap(chart.theta)(z))
-    _check_defined(gibbs, u, theta, "on the box", "give epf.Chebyshev(box=...) inside its domain, or another prior")
+    remedy = "give epf.Chebyshev(box=...) inside its domain, or another prior"
+    _check_defined(gibbs, u, np.asarray(theta), "on the box", remedy)
+
+
+@eqx.filter_jit
+def _prior_at(
+    chart: Chart, low: Float[Array, " p"], high: Float[Array, " p"], points: Float[Array, "points p"]
+) -> tuple[Float[Array, "points p"], Float[Array, ""], Float[Array, ""]]:
+    """Points of a box as theta, the greatest log prior density among them, and the greatest of all."""
+    z = 0.5 * (low + high) + 0.5 * (high - low) * points
+    prior_low, prior_high = prior_box(chart)
+    everywhere = prior_low + (prior_high - prior_low) * jnp.linspace(0.0, 1.0, 201)[:, None]
+    most, peak = (jnp.nanmax(jax.vmap(chart.log_prior)(at)) for at in (z, everywhere))
+    return jax.vmap(chart.theta)(z), most, peak
 
 
 def _check_defined(gibbs: LogPolynomial, u: Array | None, theta: np.ndarray, where: str, remedy: str) -> None:
