@@ -1,4 +1,8 @@
-"""What every online filter must do, whatever the algorithm: compile, map, miss data, and answer."""
+"""What every online filter must do, whatever the algorithm: compile, map, miss data, answer, and give the same bits
+however the observations come in.
+
+All of it in one file, so that a process traces a filter once for one series and once for one row.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +10,7 @@ import numpy as np
 import pytest
 
 import epf
-from methods import FILTERS, REST, STEPS, each_filter, scalar_case, vector_case
+from methods import FILTERS, REST, STEPS, assert_same, each_filter, interrupted, scalar_case, vector_case
 from models import run
 
 pytestmark = [
@@ -76,3 +80,31 @@ def test_the_posterior_answers_every_question(name):
     np.testing.assert_allclose(history["mean"][-1], [*result.mean["a"], result.mean["gain"]], rtol=1e-5)
     # Weighted quantiles are ordered, and the median lies inside.
     assert np.all(np.diff(history["quantile"].values, axis=1) >= 0.0)
+
+
+@each_filter(*REST)
+def test_blocks_restarts_and_single_updates_do_not_change_a_bit(name):
+    """A run is cut at every quarter of its length: going on from step 5 cuts other blocks than a run without a break."""
+    method, (model, y) = FILTERS[name], scalar_case(name)
+    whole = epf.fit(model, y, method, seed=7)
+    first = epf.fit(model, y[:5], method, seed=7)
+    resumed = epf.fit(model, y[5:], method, seed=7, resume_from=first)
+    assert resumed.num_observations == len(y)
+    assert_same((resumed.state, resumed.record), (whole.state, whole.record))
+
+    stream = epf.Stream(model, method, seed=7)
+    for t, row in enumerate(y):
+        info = stream.update(row)
+        assert_same(info, jax.tree.map(lambda leaf, t=t: leaf[t], whole.record.info))
+    assert stream.num_observations == len(y)
+    assert_same(stream.posterior, whole.posterior)
+    assert stream.posterior.mean == whole.mean
+    assert stream.log_evidence == pytest.approx(whole.log_evidence)
+    if not isinstance(method, epf.Kalman):
+        assert not np.array_equal(epf.fit(model, y, method, seed=8).record.mean, whole.record.mean)
+
+
+@each_filter(*REST)
+def test_a_stream_that_is_saved_goes_on_bit_for_bit(name, tmp_path):
+    model, y = scalar_case(name)
+    interrupted(epf.Stream(model, FILTERS[name], seed=5), y, tmp_path / "run.epf", model)

@@ -1,48 +1,15 @@
-"""However the observations come in, the answer is the same, bit for bit."""
+"""How observations come in: lengths, rows, inputs, records. For the bits of every filter see `filters/test_conformance`."""
 
 import jax
 import numpy as np
 import pytest
 
 import epf
-from methods import FILTERS, REST, each_filter, scalar_case, vector_case
+from methods import FILTERS, assert_same, scalar_case, vector_case
 from models import AR
 
 _, Y = scalar_case("SIR")
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
-def leaves(tree):
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-
-
-def assert_same(one, other):
-    """Equal to the last bit, NaN included."""
-    for a, b in zip(leaves(one), leaves(other), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")  # so few nodes are warned of
-@each_filter(*REST)
-def test_blocks_restarts_and_single_updates_do_not_change_a_bit(name):
-    """A run is cut at every quarter of its length: going on from step 5 cuts other blocks than a run without a break."""
-    method, (model, y) = FILTERS[name], scalar_case(name)
-    whole = epf.fit(model, y, method, seed=7)
-    first = epf.fit(model, y[:5], method, seed=7)
-    resumed = epf.fit(model, y[5:], method, seed=7, resume_from=first)
-    assert resumed.num_observations == len(y)
-    assert_same((resumed.state, resumed.record), (whole.state, whole.record))
-
-    stream = epf.Stream(model, method, seed=7)
-    for t, row in enumerate(y):
-        info = stream.update(row)
-        assert_same(info, jax.tree.map(lambda leaf, t=t: leaf[t], whole.record.info))
-    assert stream.num_observations == len(y)
-    assert_same(stream.posterior, whole.posterior)
-    assert stream.posterior.mean == whole.mean
-    assert stream.log_evidence == pytest.approx(whole.log_evidence)
-    if not isinstance(method, epf.Kalman):
-        assert not np.array_equal(epf.fit(model, y, method, seed=8).record.mean, whole.record.mean)
 
 
 def test_one_compilation_serves_every_length():
@@ -85,7 +52,7 @@ def test_a_stream_takes_rows_and_inputs():
 
 def test_memory_of_the_history_is_summaries_only():
     result = epf.fit(AR(), Y, FILTERS["SIR"])
-    assert all(leaf.shape[0] == len(Y) and leaf.size <= len(Y) * 3 * 2 for leaf in leaves(result.record))
+    assert all(leaf.shape[0] == len(Y) and leaf.size <= len(Y) * 3 * 2 for leaf in jax.tree.leaves(result.record))
 
 
 def test_progress_is_shown_when_asked_for(capsys):

@@ -1,4 +1,5 @@
-"""A stream on disk: it goes on bit for bit, and a file that is not what it should be is refused in one sentence."""
+"""A stream on disk: it goes on bit for bit (every filter's: `filters/test_conformance`), and a file that is not what it
+should be is refused in one sentence."""
 
 import json
 import os
@@ -24,40 +25,12 @@ from epf.run._replay_buffer import ReplayBuffer
 from epf.storage import _checkpoint as checkpoint
 from epf.storage._fingerprint import describe, model_traces, rebuild
 from forged import mutate_meaning, resealed
-from methods import FILTERS, REST, each_filter, scalar_case
+from methods import FILTERS, interrupted
 from models import AR
 
 _, Y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=14, seed=3)
 Y[4] = np.nan
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
-def same(one, other):
-    leaves = jax.tree.leaves(one), jax.tree.leaves(other)
-    return all(np.array_equal(np.asarray(a), np.asarray(b), equal_nan=True) for a, b in zip(*leaves, strict=True))
-
-
-def interrupted(stream, rows, path, model, inputs=None):
-    """The rows through a stream that is saved and loaded after each third, and through one that is not."""
-    whole = epf.Stream(model, stream.method, seed=stream.seed, quantile_levels=stream.quantile_levels)
-    for i, row in enumerate(rows):
-        u = None if inputs is None else inputs[i]
-        whole.update(row, u)
-        if i % 5 == 2:
-            stream.save(path)
-            stream = epf.Stream.load(path, model)
-            assert (stream.num_observations, stream.position) == (i, i)
-        stream.update(row, u)
-    assert same(stream.posterior, whole.posterior)
-    assert same(stream.latest, whole.latest)
-    assert stream.log_evidence == whole.log_evidence
-
-
-@pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")  # so few particles and nodes have reason to be doubted
-@each_filter(*REST)
-def test_a_stream_goes_on_bit_for_bit(name, tmp_path):
-    model, y = scalar_case(name)
-    interrupted(epf.Stream(model, FILTERS[name], seed=5), y, tmp_path / "run.epf", model)
 
 
 class Driven(epf.zoo.LocalLevel):
