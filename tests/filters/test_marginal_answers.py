@@ -1,5 +1,6 @@
 """What the marginal filter says of itself and of theta and x together, on runs too short to need fast code."""
 
+import equinox as eqx
 import jax
 import numpy as np
 import numpyro.distributions as dist
@@ -56,7 +57,7 @@ def test_theta_and_the_state_are_drawn_together():
     """x = 2 theta + noise of sd 0.1, whatever theta is; drawn apart they would differ by the posterior's sd."""
     _, y = epf.simulate(Loud(), {"theta": 0.5}, steps=5, seed=1)
     result = epf.fit(Loud(), y, epf.MarginalEPF(50, 21), progress=False)
-    theta, x = result.posterior.pairs(jax.random.key(0), 2000)
+    theta, x = eqx.filter_jit(lambda posterior: posterior.pairs(jax.random.key(0), 2000))(result.posterior)
     assert result.sd["theta"] > 0.3
     assert np.std(np.asarray(x - 2.0 * theta[:, 0])) < result.sd["theta"]  # half of what it would be, drawn apart
     assert abs(float(np.mean(x)) - result.posterior.state_mean) < 0.1
