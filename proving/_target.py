@@ -19,7 +19,7 @@ class Target:
         self.maps = {name: biject_to(prior.support) for name, prior in case.prior.items()}
         self.shapes = {name: self.maps[name].inverse_shape(prior.event_shape) for name, prior in case.prior.items()}
         self.size = sum(int(np.prod(shape)) for shape in self.shapes.values())
-        self.batch = case.batch * (16 if jax.default_backend() == "gpu" else 1)
+        self.batch = case.batch * (256 if jax.default_backend() == "gpu" else 1)
         self.calls = 0
         self._compiled = {grid: jax.jit(self._many(grid)) for grid in (0.5, 1.0, 2.0)}
         self.flat = jax.jit(jax.vmap(lambda free: self._flat(self._named(free))))

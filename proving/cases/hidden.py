@@ -1,6 +1,6 @@
 """A hidden autoregression behind observations that are not Gaussian: point masses over the state.
 
-The grid reaches seven stationary standard deviations to either side. It is fine enough where its spacing is below the sd of
+The grid reaches 6.5 stationary standard deviations to either side. It is fine enough where its spacing is below the sd of
 a step, that is for coefficients up to about 0.995; the doubled grid of each reference shows that nothing beyond matters.
 """
 
@@ -13,14 +13,14 @@ from proving._case import Case
 from proving.cases._tools import ar1, generator, read, without_inputs
 from proving.recipes.point_mass import forward, nodes, point_mass, spread
 
-_POINT_MASS = {"recipe": "point mass filter", "batch": 32, "draws": 320, "enough": 6_000}
+_POINT_MASS = {"recipe": "point mass filter", "batch": 4, "draws": 320, "enough": 6_000}
 
 
 def _normal(x, mean, sd):
     return -0.5 * ((x - mean) / sd) ** 2 - jnp.log(sd) - 0.5 * jnp.log(2 * jnp.pi)
 
 
-def _hidden(log_observation, count=161):
+def _hidden(log_observation, count=101):
     """The likelihood of a stationary AR(1) behind `log_observation(p, y, x)`."""
 
     def log_likelihood(p, y, u, how):
@@ -28,7 +28,7 @@ def _hidden(log_observation, count=161):
         wide = sd / jnp.sqrt(1.0 - a**2)
         return point_mass(
             y,
-            spread(mean, 7.0 * wide, nodes(count, how)),
+            spread(mean, 6.5 * wide, nodes(count, how)),
             lambda x: _normal(x, mean, wide),
             lambda new, old: _normal(new, mean + a * (old - mean), sd),
             lambda y, x, u: log_observation(p, y, x),
@@ -124,7 +124,7 @@ CASES = [
          _hidden(_poisson), without_inputs(_counts_data, "counts"), **_POINT_MASS),
     Case("binary", "hidden.Binary",
          {"mean": dist.Normal(0.0, 1.5), "coefficient": dist.Beta(8.0, 2.0), "sd": dist.HalfNormal(1.0)},
-         _hidden(_bernoulli, 121), without_inputs(_binary_data, "binary"), **_POINT_MASS),
+         _hidden(_bernoulli), without_inputs(_binary_data, "binary"), **_POINT_MASS),
     Case("heavy-tails", "hidden.HeavyTails",
          {"coefficient": dist.Beta(8.0, 2.0), "sd": dist.LogNormal(-0.5, 0.5), "noise_scale": dist.LogNormal(-0.5, 0.5),
           "freedom": dist.Gamma(2.0, 0.3)}, _hidden(_student), without_inputs(_heavy_data, "heavy-tails"), **_POINT_MASS),

@@ -11,7 +11,7 @@ from proving.cases._tools import without_inputs
 from proving.recipes.particles import particle_filter
 from proving.recipes.point_mass import moving_point_mass, nodes, point_mass
 
-_POINT_MASS = {"recipe": "point mass filter", "batch": 32, "draws": 320, "enough": 6_000}
+_POINT_MASS = {"recipe": "point mass filter", "batch": 4, "draws": 320, "enough": 6_000}
 
 
 def _normal(x, mean, sd):
