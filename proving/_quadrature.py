@@ -9,6 +9,7 @@ from proving._target import Target
 NODES = {1: (1601, 6401), 2: (161, 321, 641)}
 LOW = -20.0  # log-density below the top that counts as nothing
 CLOSE = 1e-3  # posterior sds by which the answer may change when every second node is left out
+TRIES = 12
 
 
 class Weighted(NamedTuple):
@@ -21,49 +22,83 @@ class Weighted(NamedTuple):
     remarks: dict[str, float]
 
 
+class Box:
+    """A grid in coordinates that whiten some draws, from `low` to `high` in each."""
+
+    def __init__(self, draws: np.ndarray, count: int):
+        self.count, self.q = count, draws.shape[1]
+        self.centre, self.root = draws.mean(axis=0), np.linalg.cholesky(np.atleast_2d(np.cov(draws.T)))
+        white = np.linalg.solve(self.root, (draws - self.centre).T).T
+        reach = np.ptp(white, axis=0)
+        self.low, self.high = white.min(axis=0) - 0.4 * reach, white.max(axis=0) + 0.4 * reach
+
+    @property
+    def free(self) -> np.ndarray:
+        axes = [np.linspace(a, b, self.count) for a, b in zip(self.low, self.high, strict=True)]
+        points = np.stack([grid.ravel() for grid in np.meshgrid(*axes, indexing="ij")], axis=1)
+        return self.centre + points @ self.root.T
+
+    @property
+    def cell(self) -> float:
+        """The volume of a cell in unbounded coordinates."""
+        return float(np.prod((self.high - self.low) / (self.count - 1)) * np.prod(np.diagonal(self.root)))
+
+    def sides(self, shape: np.ndarray) -> np.ndarray:
+        """The largest log-density, below the top, on each side: (q, 2)."""
+        return np.array([[np.max(np.take(shape, end, axis=i)) for end in (0, -1)] for i in range(self.q)])
+
+    def follow(self, shape: np.ndarray) -> bool:
+        """Widen the sides that cut something off, or else shrink a box that is mostly empty; whether anything changed."""
+        step, sides = (self.high - self.low) / (self.count - 1), self.sides(shape)
+        if np.max(sides) >= LOW:
+            self.low = self.low - 0.3 * self.count * step * (sides[:, 0] >= LOW)
+            self.high = self.high + 0.3 * self.count * step * (sides[:, 1] >= LOW)
+            return True
+        others = [tuple(set(range(self.q)) - {i}) for i in range(self.q)]
+        inside = [np.flatnonzero(np.max(shape, axis=others[i]) > LOW)[[0, -1]] for i in range(self.q)]
+        if all(last - first > 0.5 * self.count for first, last in inside):
+            return False
+        first, last = np.array(inside).T
+        start = self.low
+        self.low, self.high = (
+            start + step * np.maximum(first - 2, 0),
+            start + step * np.minimum(last + 2, self.count - 1),
+        )
+        return True
+
+
 def quadrature(target: Target, draws: np.ndarray) -> Weighted:
-    """The coarsest grid on which the answer is settled."""
-    for count in NODES[draws.shape[1]]:
-        found = _on_grid(target, draws, count)
+    """The coarsest grid on which the answer is settled, else the finest."""
+    first, *finer = NODES[draws.shape[1]]
+    found = _on_grid(target, draws, first)
+    for count in finer:
         if found.remarks["halved"] < CLOSE:
             break
+        found = _on_grid(target, draws, count)
     return found
 
 
 def _on_grid(target: Target, draws: np.ndarray, count: int) -> Weighted:
-    """The grid is in coordinates that whiten the draws, and widens until its edges hold nothing."""
-    q = draws.shape[1]
-    centre, root = draws.mean(axis=0), np.linalg.cholesky(np.atleast_2d(np.cov(draws.T)))
-    white = np.linalg.solve(root, (draws - centre).T).T
-    low, high = white.min(axis=0), white.max(axis=0)
-    reach = high - low
-    low, high = low - 0.4 * reach, high + 0.4 * reach
-    for _ in range(12):
-        axes = [np.linspace(a, b, count) for a, b in zip(low, high, strict=True)]
-        points = np.stack([g.ravel() for g in np.meshgrid(*axes, indexing="ij")], axis=1)
-        free = centre + points @ root.T
-        prior, told = target(free)
-        density = (prior + told).reshape((count,) * q)
-        shape = density - density.max()
-        sides = [[np.max(np.take(shape, end, axis=i)) for end in (0, -1)] for i in range(q)]
-        if np.max(sides) < LOW:
-            inside = [np.flatnonzero(np.max(shape, axis=tuple(set(range(q)) - {i})) > LOW) for i in range(q)]
-            if all(index[-1] - index[0] > 0.5 * count for index in inside):
-                break  # the grid is neither cut nor mostly empty
-            for i, index in enumerate(inside):
-                low[i], high[i] = axes[i][max(index[0] - 2, 0)], axes[i][min(index[-1] + 2, count - 1)]
-        else:
-            for i, (left, right) in enumerate(sides):
-                step = 0.3 * (high[i] - low[i])
-                low[i], high[i] = low[i] - step * (left >= LOW), high[i] + step * (right >= LOW)
+    box = Box(draws, count)
+    free, density = box.free, _density(target, box)
+    for _ in range(TRIES):
+        if not box.follow(density - density.max()):
+            break
+        free, density = box.free, _density(target, box)
+    shape = density - density.max()
     weights = np.exp(shape)
-    cell = np.prod((high - low) / (count - 1)) * np.prod(np.diagonal(root))
-    evidence = float(density.max() + np.log(weights.sum() * cell))
-    theta = np.asarray(target.flat(free))
-    every = np.exp(shape[(slice(None, None, 2),) * q]).ravel()
-    coarse = theta.reshape((count,) * q + (-1,))[(slice(None, None, 2),) * q].reshape(len(every), -1)
+    evidence = float(density.max() + np.log(weights.sum() * box.cell))
+    theta, every = np.asarray(target.flat(free)), (slice(None, None, 2),) * box.q
+    coarse = theta.reshape(*shape.shape, -1)[every].reshape(-1, theta.shape[1])
+    fewer = weights[every].ravel()
     found = Weighted(theta, weights.ravel() / weights.sum(), evidence, None, {})
-    return found._replace(remarks={"halved": _change(found, coarse, every / every.sum()), "edge": float(np.max(sides))})
+    edge = float(np.max(box.sides(shape)))
+    return found._replace(remarks={"halved": _change(found, coarse, fewer / fewer.sum()), "edge": edge})
+
+
+def _density(target: Target, box: Box) -> np.ndarray:
+    prior, told = target(box.free)
+    return (prior + told).reshape((box.count,) * box.q)
 
 
 def _change(fine: Weighted, theta: np.ndarray, weights: np.ndarray) -> float:
@@ -73,5 +108,6 @@ def _change(fine: Weighted, theta: np.ndarray, weights: np.ndarray) -> float:
 
 
 def moments(theta: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations."""
     mean = weights @ theta
     return mean, np.sqrt(weights @ (theta - mean) ** 2)

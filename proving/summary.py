@@ -33,9 +33,11 @@ def count(runs: list[dict[str, Any]]) -> dict[str, Any]:
     found["share of runs below twice the certificate"] = float(np.mean(worst <= 2 * said)) if len(worst) else None
     right_z, right_stated = pairs(right, worst=True)
     found["right with a certificate above 0.5"] = int(np.sum(right_stated > 0.5)) if len(right_z) else None
-    low = [value for run in answered for value in run["cdf_at_5"]]
-    high = [value for run in answered for value in run["cdf_at_95"]]
-    found["mean exact cdf at the 5% and 95% quantiles"] = [float(np.mean(low)), float(np.mean(high))] if low else None
+    low = [float(value) for run in answered for value in run["cdf_at_5"]]
+    high = [float(value) for run in answered for value in run["cdf_at_95"]]
+    found["mean exact cdf at the 5% and 95% quantiles"] = (
+        [float(np.nanmean(low)), float(np.nanmean(high))] if low else None
+    )
     seconds = [run["seconds"] for run in answered]
     found["median seconds"] = float(np.median(seconds)) if seconds else None
     return found

@@ -1,7 +1,7 @@
 """A hidden autoregression behind observations that are not Gaussian: point masses over the state.
 
-The grid reaches 6.5 stationary standard deviations to either side. It is fine enough where its spacing is below the sd of
-a step, that is for coefficients up to about 0.995; the doubled grid of each reference shows that nothing beyond matters.
+The grid reaches 6.5 stationary standard deviations to either side of the mean, at most 10. It is fine enough where its
+spacing is below the sd of a step; the doubled grid of each reference shows that nothing beyond matters.
 """
 
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ def _normal(x, mean, sd):
     return -0.5 * ((x - mean) / sd) ** 2 - jnp.log(sd) - 0.5 * jnp.log(2 * jnp.pi)
 
 
-def _hidden(log_observation, count=101):
+def _hidden(log_observation, count=121, reach=10.0):
     """The likelihood of a stationary AR(1) behind `log_observation(p, y, x)`."""
 
     def log_likelihood(p, y, u, how):
@@ -28,7 +28,7 @@ def _hidden(log_observation, count=101):
         wide = sd / jnp.sqrt(1.0 - a**2)
         return point_mass(
             y,
-            spread(mean, 6.5 * wide, nodes(count, how)),
+            spread(mean, jnp.minimum(6.5 * wide, reach), nodes(count, how)),
             lambda x: _normal(x, mean, wide),
             lambda new, old: _normal(new, mean + a * (old - mean), sd),
             lambda y, x, u: log_observation(p, y, x),

@@ -21,7 +21,7 @@ def _normal(x, mean, sd):
 def _ricker(p, y, u, how):
     return point_mass(
         y,
-        jnp.linspace(-9.0, 4.5, nodes(161, how)),
+        jnp.linspace(-9.0, 4.5, nodes(201, how)),
         lambda x: _normal(x, 0.0, 0.5),
         lambda new, old: _normal(new, p["log_r"] + old - jnp.exp(old), p["sd"]),
         lambda y, x, u: y * (jnp.log(p["effort"]) + x) - p["effort"] * jnp.exp(x) - gammaln(y + 1.0),
@@ -129,10 +129,10 @@ def _epidemic_data(rng, k):
 
 CASES = [
     Case("ricker", "populations.Ricker",
-         {"log_r": dist.Normal(2.0, 0.7), "sd": dist.HalfNormal(0.5), "effort": dist.LogNormal(2.0, 0.5)},
+         {"log_r": dist.Normal(2.0, 0.7), "sd": dist.LogNormal(-1.2, 0.4), "effort": dist.LogNormal(2.0, 0.5)},
          _ricker, without_inputs(_ricker_data, "ricker"), **_POINT_MASS),
     Case("logistic", "populations.Logistic",
-         {"rate": dist.LogNormal(-1.0, 0.7), "capacity": dist.LogNormal(2.0, 0.5), "sd": dist.HalfNormal(0.3)},
+         {"rate": dist.LogNormal(-1.0, 0.7), "capacity": dist.LogNormal(2.0, 0.5), "sd": dist.LogNormal(-2.0, 0.5)},
          _logistic, without_inputs(_logistic_data, "logistic"), **_POINT_MASS),
     Case("threshold", "populations.Threshold",
          {"below": dist.Uniform(-1.0, 1.0), "above": dist.Uniform(-1.0, 1.0), "threshold": dist.Normal(0.0, 0.7),

@@ -10,7 +10,7 @@ class Ricker(epf.StateSpaceModel):
     """Log-density of a population under Ricker's map, counted by Poisson sampling."""
 
     def prior(self):
-        return {"log_r": dist.Normal(2.0, 0.7), "sd": dist.HalfNormal(0.5), "effort": dist.LogNormal(2.0, 0.5)}
+        return {"log_r": dist.Normal(2.0, 0.7), "sd": dist.LogNormal(-1.2, 0.4), "effort": dist.LogNormal(2.0, 0.5)}
 
     def initial(self, p):
         return dist.Normal(0.0, 0.5)
@@ -26,7 +26,11 @@ class Logistic(epf.StateSpaceModel):
     """Logistic growth of a log-population towards a capacity."""
 
     def prior(self):
-        return {"rate": dist.LogNormal(-1.0, 0.7), "capacity": dist.LogNormal(2.0, 0.5), "sd": dist.HalfNormal(0.3)}
+        return {
+            "rate": dist.LogNormal(-1.0, 0.7),
+            "capacity": dist.LogNormal(2.0, 0.5),
+            "sd": dist.LogNormal(-2.0, 0.5),
+        }
 
     def initial(self, p):
         return dist.Normal(0.0, 0.5)

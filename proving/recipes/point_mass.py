@@ -20,8 +20,14 @@ def point_mass(y, x, log_initial, log_transition, log_observation, u=None):
     Densities of mass below exp(-700) of the largest vanish, which is far beyond what matters.
     """
     h = x[1] - x[0]
-    moves = jnp.exp(log_transition(x[:, None], x[None, :])) * h
+    moves = _at_most_one(jnp.exp(log_transition(x[:, None], x[None, :])) * h)
     return forward(y, jnp.exp(log_initial(x)) * h, moves, lambda y, u: log_observation(y, x, u), u)
+
+
+def _at_most_one(moves):
+    """Columns sum to one, or to less at the edges. Where nodes are too far apart they may sum to more, and that could grow
+    without bound over time: theta for which the grid is too coarse must not win by that."""
+    return moves / jnp.maximum(jnp.sum(moves, axis=0), 1.0)
 
 
 def forward(y, start, moves, log_observation, u=None):
@@ -55,7 +61,7 @@ def moving_point_mass(y, x, log_initial, log_transition, log_observation):
         there = ~jnp.isnan(y)
         told = jnp.where(there, log_observation(jnp.where(there, y, 0.0), x), 0.0)
         top = jnp.max(told)
-        w = jnp.exp(told - top) * (jnp.exp(log_transition(x[:, None], x[None, :], t)) @ w) * h
+        w = jnp.exp(told - top) * (_at_most_one(jnp.exp(log_transition(x[:, None], x[None, :], t)) * h) @ w)
         mass = jnp.sum(w)
         return (w / mass, total + top + jnp.log(mass)), None
 

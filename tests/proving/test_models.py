@@ -14,7 +14,7 @@ from epf.model._model import advance, initial_law, observation_law, parameters, 
 
 STEPS, PARTICLES, REPEATS = 6, 4000, 16
 CASES = all_cases()
-QUICK = ("level-half-normal", "regression", "regimes", "growth")
+QUICK = ("level-half-normal", "regression", "regimes", "ricker")
 
 
 def estimates(model, theta, y, u):
