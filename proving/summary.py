@@ -28,9 +28,9 @@ def count(runs: list[dict[str, Any]]) -> dict[str, Any]:
     found["right and doubted"] = sum(run["verdict"] != "good" for run in right)
     z, stated = pairs(answered)
     found["certified"] = sum(certificate(run["error"], run["labels"]) is not None for run in answered)
-    found["share of |z| below twice the certificate"] = float(np.mean(z <= 2 * stated)) if len(z) else None
+    found["share of z within twice the certificate"] = float(np.mean(z <= 2 * stated)) if len(z) else None
     worst, said = pairs(answered, worst=True)
-    found["share of runs below twice the certificate"] = float(np.mean(worst <= 2 * said)) if len(worst) else None
+    found["share of runs within twice the certificate"] = float(np.mean(worst <= 2 * said)) if len(worst) else None
     right_z, right_stated = pairs(right, worst=True)
     found["right with a certificate above 0.5"] = int(np.sum(right_stated > 0.5)) if len(right_z) else None
     low = [float(value) for run in answered for value in run["cdf_at_5"]]
@@ -71,7 +71,7 @@ def summarise(runs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def table(found: dict[str, dict[str, Any]]) -> str:
     """The counts as a Markdown table, one row per method and half."""
     columns = [*OUTCOMES[:6], "doubted", "wrong and called good", "right and doubted",
-               "share of |z| below twice the certificate", "median seconds"]  # fmt: skip
+               "share of z within twice the certificate", "median seconds"]  # fmt: skip
     lines = ["| method | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for name, counts in found.items():
         lines.append("| " + " | ".join([name, *(_cell(counts[column]) for column in columns)]) + " |")
