@@ -40,7 +40,7 @@ class Mixture(NamedTuple):
             for k in range(len(self.weights))
             for share, width in ((0.9, 1.0), (0.1, WIDE))
         ]
-        return logsumexp(parts, axis=0)
+        return np.asarray(logsumexp(parts, axis=0))
 
     def _log_t(self, free: np.ndarray, k: int, width: float) -> np.ndarray:
         q, root = free.shape[1], width * self.roots[k]

@@ -81,7 +81,7 @@ def _threshold_data(rng, k):
 def _growth(p, y, u, how):
     return moving_point_mass(
         y,
-        jnp.linspace(-45.0, 45.0, nodes(401, how)),
+        jnp.linspace(-40.0, 40.0, nodes(641, how)),
         lambda x: _normal(x, 0.0, 2.0),
         lambda new, old, t: _normal(new, 0.5 * old + 25 * old / (1 + old**2) + 8 * jnp.cos(1.2 * t), p["sd"]),
         lambda y, x: _normal(y, x**2 / 20.0, p["noise_sd"]),
