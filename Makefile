@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT := experiments/out
 
-.PHONY: install demo reproduce test test-newest browser test-slow check format bench clean
+.PHONY: install demo reproduce test test-newest browser test-slow check format bench prove clean
 
 install: $(READY)
 
@@ -58,6 +58,12 @@ format: install
 
 bench: install
 	@$(BIN)/python -m benchmarks
+
+# Every method on every case with an exact posterior; what is finished is not run again. One process and one core per job.
+JOBS := 2
+prove: install
+	@$(BIN)/python -m proving --jobs $(JOBS)
+	@$(BIN)/python -m proving.summary --page
 
 clean:
 	rm -rf $(VENV) .venv-newest .jax_cache build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

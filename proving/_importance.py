@@ -1,0 +1,119 @@
+"""Posteriors of any number of parameters by adaptive importance sampling with mixtures of Student distributions.
+
+A mixture is fitted to the draws of a tempering, then several times to its own weighted draws (Cappe, Douc, Guillin, Marin
+and Robert 2008). The last mixture is kept fixed and sampled until enough draws are effective. A tenth of it has three times
+the spread, so that no weight can be far out of line.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from proving._quadrature import Weighted
+from proving._target import Target
+
+FREEDOM, WIDE, ROUNDS = 7.0, 3.0, 8
+
+
+class Mixture(NamedTuple):
+    """Weights (k,), centres (k, q) and roots of the scale matrices (k, q, q)."""
+
+    weights: np.ndarray
+    centres: np.ndarray
+    roots: np.ndarray
+
+    def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        which = rng.choice(len(self.weights), count, p=self.weights)
+        q = self.centres.shape[1]
+        z = rng.normal(size=(count, q)) / np.sqrt(rng.chisquare(FREEDOM, (count, 1)) / FREEDOM)
+        z = np.where(rng.uniform(size=(count, 1)) < 0.1, WIDE, 1.0) * z
+        return self.centres[which] + np.einsum("nij,nj->ni", self.roots[which], z)
+
+    def log_parts(self, free: np.ndarray) -> np.ndarray:
+        """log weight_k t(free; k), without the wide tenth: (n, k)."""
+        return np.log(self.weights) + np.stack([self._log_t(free, k, 1.0) for k in range(len(self.weights))], axis=1)
+
+    def log_density(self, free: np.ndarray) -> np.ndarray:
+        parts = [
+            np.log(self.weights[k]) + np.log(share) + self._log_t(free, k, width)
+            for k in range(len(self.weights))
+            for share, width in ((0.9, 1.0), (0.1, WIDE))
+        ]
+        return np.asarray(logsumexp(parts, axis=0))
+
+    def _log_t(self, free: np.ndarray, k: int, width: float) -> np.ndarray:
+        q, root = free.shape[1], width * self.roots[k]
+        z = np.linalg.solve(root, (free - self.centres[k]).T)
+        constant = gammaln((FREEDOM + q) / 2) - gammaln(FREEDOM / 2) - 0.5 * q * np.log(FREEDOM * np.pi)
+        return (
+            constant
+            - np.sum(np.log(np.diagonal(root)))
+            - 0.5 * (FREEDOM + q) * np.log1p(np.sum(z**2, axis=0) / FREEDOM)
+        )
+
+
+def importance(
+    target: Target, rng: np.random.Generator, draws: np.ndarray, parts: int = 5, grid: float = 1.0
+) -> Weighted:
+    """Weighted draws, at least `case.enough` of them effective if that is possible with 40 times as many."""
+    case = target.case
+    trial = max(case.draws, 1000)
+    mixture = fit(rng, draws, np.full(len(draws), 1.0 / len(draws)), parts)
+    best, share = mixture, 0.0
+    for _ in range(ROUNDS):
+        free = mixture.sample(rng, trial)
+        log_w = _log_weights(target, mixture, free, grid)
+        w = _normal(log_w)
+        now = 1.0 / np.sum(w**2) / trial
+        if now > share:
+            best, share = mixture, now
+        if share > 0.7:
+            break
+        mixture = fit(rng, free, w, parts)
+    frees, logs = [], []
+    while True:
+        frees.append(best.sample(rng, 4 * trial))
+        logs.append(_log_weights(target, best, frees[-1], 1.0))
+        w = _normal(np.concatenate(logs))
+        if 1.0 / np.sum(w**2) >= case.enough or len(w) >= 40 * case.enough:
+            break
+    evidence = float(logsumexp(np.concatenate(logs)) - np.log(len(w)))
+    theta = np.asarray(target.flat(np.concatenate(frees)))
+    remarks = {"draws": float(len(w)), "largest_weight": float(np.max(w))}
+    return Weighted(theta, w, evidence, float(1.0 / np.sum(w**2)), remarks)
+
+
+def fit(rng: np.random.Generator, free: np.ndarray, w: np.ndarray, parts: int, rounds: int = 30) -> Mixture:
+    """Weighted expectation-maximisation for a mixture of Student distributions."""
+    count, q = free.shape
+    centre = w @ free
+    whole = (free - centre).T @ ((free - centre) * w[:, None])
+    ridge = 1e-6 * np.diag(np.diagonal(whole)) + 1e-300 * np.eye(q)
+    parts = max(1, min(parts, int(1.0 / np.sum(w**2)) // (5 * q)))
+    centres = free[rng.choice(count, parts, p=w)]
+    mixture = Mixture(np.full(parts, 1.0 / parts), centres, np.stack([np.linalg.cholesky(whole + ridge)] * parts))
+    for _ in range(rounds):
+        logs = mixture.log_parts(free)
+        share = np.exp(logs - logsumexp(logs, axis=1, keepdims=True)) * w[:, None]
+        weights = share.sum(axis=0)
+        kept = weights > 0.01
+        roots, centres = [], []
+        for k in np.flatnonzero(kept):
+            z = np.linalg.solve(mixture.roots[k], (free - mixture.centres[k]).T)
+            pull = share[:, k] * (FREEDOM + q) / (FREEDOM + np.sum(z**2, axis=0))
+            centres.append(pull @ free / pull.sum())
+            off = free - centres[-1]
+            roots.append(np.linalg.cholesky(off.T @ (off * pull[:, None]) / weights[k] + ridge))
+        mixture = Mixture(weights[kept] / weights[kept].sum(), np.array(centres), np.array(roots))
+    return mixture
+
+
+def _log_weights(target: Target, mixture: Mixture, free: np.ndarray, grid: float) -> np.ndarray:
+    prior, told = target(free, grid)
+    return prior + told - mixture.log_density(free)
+
+
+def _normal(logs: np.ndarray) -> np.ndarray:
+    w = np.exp(logs - np.max(logs))
+    return w / w.sum()
