@@ -37,7 +37,7 @@ def _draw(runs: list[dict[str, Any]], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(6, 5))
     for verdict, colour in COLOURS.items():
         chosen = [run for run in runs if run.get("verdict") == verdict and "z" in run]
-        stated = [certificate(run["error"], run["labels"]) for run in chosen]
+        stated = [certificate(run["error"]) for run in chosen]
         x = [s for said in stated if said is not None for s in np.maximum(said, 1e-4)]
         y = [
             z

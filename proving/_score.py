@@ -56,19 +56,9 @@ def _number(value: float) -> float | str:
     return value if np.isfinite(value) else str(value)  # JSON has no NaN
 
 
-def certificate(error: Any, labels: list[str]) -> np.ndarray | None:
+def certificate(error: Any) -> np.ndarray | None:
     """The stated error of each posterior mean, in posterior sds, from `result.error` as `plain` wrote it; None if absent."""
     if not isinstance(error, Mapping):
         return None
-    for candidate in (error.get("mean"), error.get("total"), error):
-        if isinstance(candidate, Mapping):
-            names = list(dict.fromkeys(label.split("[")[0] for label in labels))
-            candidate = [candidate[name] for name in names] if all(name in candidate for name in names) else None
-        if candidate is not None:
-            try:
-                flat = np.concatenate([np.ravel(np.asarray(part, float)) for part in np.atleast_1d(candidate)])
-            except (TypeError, ValueError):
-                flat = np.concatenate([np.ravel(np.asarray(part, float)) for part in candidate])
-            if len(flat) == len(labels):
-                return flat
-    return None
+    part = {name: np.array([float(value) for value in rows[0]]) for name, rows in error["parts"].items()}
+    return np.hypot(part["monte_carlo"], part["expansion"]) + part["bias"] + part["truncation"] + part["numbers"]

@@ -27,7 +27,7 @@ def count(runs: list[dict[str, Any]]) -> dict[str, Any]:
     right = [run for run in answered if run["outcome"] == "right"]
     found["right and doubted"] = sum(run["verdict"] != "good" for run in right)
     z, stated = pairs(answered)
-    found["certified"] = sum(certificate(run["error"], run["labels"]) is not None for run in answered)
+    found["certified"] = sum(certificate(run["error"]) is not None for run in answered)
     found["share of z within twice the certificate"] = float(np.mean(z <= 2 * stated)) if len(z) else None
     worst, said = pairs(answered, worst=True)
     found["share of runs within twice the certificate"] = float(np.mean(worst <= 2 * said)) if len(worst) else None
@@ -47,7 +47,7 @@ def pairs(runs: list[dict[str, Any]], worst: bool = False) -> tuple[np.ndarray, 
     """|z| and the certificate of every parameter; with `worst`, at each run's parameter that is worst against it."""
     z, stated = [], []
     for run in runs:
-        said = certificate(run["error"], run["labels"])
+        said = certificate(run["error"])
         if said is not None:
             off = np.abs(np.array(run["z"], float))
             at = np.argmax(off - 2 * said) if worst else slice(None)

@@ -52,3 +52,25 @@ def kalman1(y, a, q, r, m, P, c=0.0, d=0.0):
 
     start = tuple(jnp.asarray(v, float) + 0.0 * (a + q + r) for v in (m, P, 0.0))
     return jax.lax.scan(step, start, (y, d))[0][2]
+
+
+def driven_kalman(y, u, laws, m, P):
+    """The same where the matrices follow the inputs: `laws(u)` gives F, c (n,), Q, H (k, n), d (k,) and r (k,)."""
+    y = y.reshape(y.shape[0], -1)
+
+    def step(carry, row):
+        m, P, total = carry
+        y, u = row
+        F, c, Q, H, d, r = laws(u)
+        m, P = F @ m + c, F @ P @ F.T + Q
+        for i in range(y.shape[0]):
+            there, gain = ~jnp.isnan(y[i]), P @ H[i]
+            S = H[i] @ gain + r[i]
+            e = jnp.where(there, y[i], 0.0) - H[i] @ m - d[i]
+            total += jnp.where(there, -0.5 * (e**2 / S + jnp.log(2 * jnp.pi * S)), 0.0)
+            m = jnp.where(there, m + gain * (e / S), m)
+            P = jnp.where(there, P - jnp.outer(gain, gain) / S, P)
+        return (m, 0.5 * (P + P.T), total), None
+
+    start = (jnp.asarray(m, float), jnp.asarray(P, float), jnp.zeros(()))
+    return jax.lax.scan(step, start, (y, u))[0][2]

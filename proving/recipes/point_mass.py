@@ -67,3 +67,20 @@ def moving_point_mass(y, x, log_initial, log_transition, log_observation):
 
     start = (jnp.exp(log_initial(x)) * h, jnp.zeros(()))
     return jax.lax.scan(step, start, (y, jnp.arange(1, y.shape[0] + 1)))[0][1]
+
+
+def driven_point_mass(y, u, x, log_initial, log_transition, log_observation):
+    """The same for laws that follow the inputs: `log_transition(new, old, u)` and `log_observation(y, x, u)`."""
+    h = x[1] - x[0]
+
+    def step(carry, row):
+        w, total = carry
+        y, u = row
+        there = ~jnp.isnan(y)
+        told = jnp.where(there, log_observation(jnp.where(there, y, 0.0), x, u), 0.0)
+        top = jnp.max(told)
+        w = jnp.exp(told - top) * (_at_most_one(jnp.exp(log_transition(x[:, None], x[None, :], u)) * h) @ w)
+        mass = jnp.sum(w)
+        return (w / mass, total + top + jnp.log(mass)), None
+
+    return jax.lax.scan(step, (jnp.exp(log_initial(x)) * h, jnp.zeros(())), (y, u))[0][1]
