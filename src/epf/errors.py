@@ -56,6 +56,10 @@ class EPFWarning(UserWarning):
     """A reason to doubt a result."""
 
 
+class AccuracyWarning(EPFWarning):
+    """The certificate of a result is above its limit: the posterior may be off by more than it should."""
+
+
 def kind(value: Any) -> str:
     """What a value is, in words, for error messages."""
     if value is None:

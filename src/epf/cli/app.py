@@ -77,6 +77,8 @@ def fit(
     method: Method = None,
     particles: Particles = None,
     order: Order = None,
+    accuracy: Annotated[float, typer.Option(help="Without --method: error to reach, in posterior sds.")] = 0.1,
+    budget: Annotated[float, typer.Option(help="Without --method: most seconds to spend on it.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Seed of the method.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the result, which epf.load reads.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Figure of the parameters over time, .png or .pdf.")] = None,
@@ -102,6 +104,8 @@ def fit(
             picked,
             format=format,
             on_error=on_error,
+            accuracy=accuracy,
+            budget=budget,
             seed=seed,
             quiet=quiet,
             as_json=as_json,
@@ -227,9 +231,7 @@ def stream(
     with outcome(quiet):
         (name, source), options = split(arguments, 2, "a model and a file, or - for standard input")
         model = _known(*find_model(name, options))
-        chosen = make_method(method, particles, order)
-        given = None if method is None and particles is None and order is None else chosen
-        opened = command.open_stream(model, given, chosen, seed, checkpoint, resume)
+        opened = command.open_stream(model, make_method(method, particles, order), seed, checkpoint, resume)
         code = command.run(
             opened,
             source,

@@ -61,12 +61,14 @@ def check_on_error(on_error: str) -> bool:
 
 def run(
     model: StateSpaceModel,
-    method: Filter | Offline,
+    method: Filter | Offline | None,
     source: str,
     columns: Columns,
     *,
     format: str | None,
     on_error: str,
+    accuracy: float,
+    budget: float,
     seed: int,
     quiet: bool,
     as_json: bool,
@@ -77,7 +79,8 @@ def run(
 ) -> None:
     """Read the file, fit, write and print the result."""
     y, us = load_series(source, columns, format, check_on_error(on_error), quiet)
-    result = fit(model, y, method, seed=seed, inputs=us, progress=False if quiet or as_json else None)
+    progress = False if quiet or as_json else None
+    result = fit(model, y, method, seed=seed, inputs=us, accuracy=accuracy, budget=budget, progress=progress)
     if out is not None:
         result.save(out)
     if plot is not None:
@@ -103,6 +106,8 @@ def as_dictionary(result: Result | Chains, warned: list[str]) -> dict[str, Any]:
         "settings": result.settings,
         "seed": result.seed,
         "seconds": round(result.seconds, 3),
+        "verdict": result.verdict.word,
+        "findings": [finding.sentence for finding in result.verdict.findings],
         "warnings": warned,
     }
 
@@ -144,5 +149,7 @@ def _print(result: Result | Chains, written: list[Path]) -> None:
         console.print(f"{key}: {value}", highlight=False, markup=False)
     if not isinstance(result, Chains):
         console.print(f"log-evidence: {result.log_evidence:.6g}", highlight=False)
+    verdict = result.verdict
+    console.print(f"verdict: {verdict.word}. {verdict.findings[0].sentence}", highlight=False, markup=False)
     for path in written:
         console.print(f"written: {path}", highlight=False, markup=False, soft_wrap=True)

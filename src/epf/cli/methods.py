@@ -10,13 +10,15 @@ NAMES = tuple(METHODS)
 
 
 def make_method(name: str | None, particles: int | None, order: int | None) -> Any:
-    """The method of this name; by default `epf`."""
+    """The method of this name; None if nothing was asked for, so that the library chooses."""
+    if name is None and particles is None and order is None:
+        return None
     name = (name or "epf").lower().replace("_", "-")
     settings: dict[str, Any] = {}
     if order is not None:
-        if name not in ("epf", "marginal"):
-            raise SettingError(f"--order is a setting of --method epf and marginal, not of {name}: leave it out.")
-        settings = {"approximation": Chebyshev(order=order)} if name == "epf" else {"nodes": order + 1}
+        if name != "epf":
+            raise SettingError(f"--order is a setting of --method epf, not of {name}: leave it out.")
+        settings = {"approximation": Chebyshev(order=order)}
     return make(name, particles, **settings)
 
 

@@ -53,13 +53,13 @@ class Interrupts:
 
 
 def open_stream(
-    model: StateSpaceModel, method: Filter | None, default: Filter, seed: int | None, path: Path | None, resume: bool
+    model: StateSpaceModel, method: Filter | None, seed: int | None, path: Path | None, resume: bool
 ) -> Stream:
     """A new stream, or that of the checkpoint. `method` and `seed` are None if the user did not give them."""
     if resume and path is None:
         raise SettingError("--resume needs --checkpoint FILE.")
     if path is None or not path.exists():
-        return Stream(model, method or default, seed=0 if seed is None else seed)
+        return Stream(model, method, seed=0 if seed is None else seed)
     if not resume:
         raise SettingError(f"{path} exists already: add --resume to continue from it, or remove it to start again.")
     stream = Stream.load(path, model, method)

@@ -18,8 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._particle import finite, move_unseen, propose, start
-from epf.model._lagged import newest
-from epf.model._model import StateSpaceModel, parameters
+from epf.model._model import StateSpaceModel, newest, parameters
 from epf.numerics._keys import particle_keys
 from epf.numerics._sums import mean_and_sd
 from epf.smc._order import order
@@ -57,12 +56,13 @@ class Seen(eqx.Module):
     """What a bank made of one observation."""
 
     log_likelihood: Float[Array, " nodes"]
-    """log p(y_t | y_1:t-1, theta) of each filter; one that could not explain y has the least of the others', or -inf where
-    each filter has random numbers of its own."""
+    """log p(y_t | y_1:t-1, theta) of each filter; -inf of one that could not explain y."""
     collapsed: Bool[Array, " nodes"]
     invalid: Int[Array, " nodes"]
     lost: Bool[Array, " nodes"]
     resampled: Bool[Array, ""]
+    rounding: Float[Array, " nodes"] | None = None
+    """What rounding changes each log-likelihood by, in nats; None where it is not known."""
 
 
 class Filters(eqx.Module):
@@ -132,9 +132,7 @@ class Filters(eqx.Module):
             lambda: jnp.where(_along(collapsed, x), self._each(unseen)(k_move, thetas, x_prev), x),
             lambda: x,
         )
-        least = jnp.min(jnp.where(collapsed, jnp.inf, weighed.log_evidence))
-        in_place = jnp.where(jnp.isfinite(least), least, 0.0) if self.common else -jnp.inf
-        found = jnp.where(collapsed, in_place, weighed.log_evidence)
+        found = jnp.where(collapsed, -jnp.inf, weighed.log_evidence)
         lost = jnp.all(jnp.isnan(increments) | (increments == jnp.inf) | (log_weights == -jnp.inf), axis=1)
         seen = Seen(found, collapsed, weighed.invalid, lost, jnp.any(due))
         return Bank(x, weighed.log_weights, weighed.weights, weighed.ess), seen

@@ -36,8 +36,6 @@ class Info(eqx.Module):
     """Nothing usable is left: the state must not be used."""
     residual: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(jnp.nan))
     """Error of this step's approximation in nats; NaN where nothing is approximated."""
-    edge: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(False))
-    """The posterior reaches an edge of the region that the filter covers, and is cut off there."""
     ancestors: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(jnp.nan))
     """Number of distinct ancestors among the particles; all of them if none was resampled, NaN without particles."""
 
@@ -121,11 +119,6 @@ class Filter(Settings):
     def max_observations(self) -> int | None:
         """How many observations there is room for; None for a filter whose memory does not grow."""
         return None
-
-    @property
-    def residuals_add_up(self) -> bool:
-        """Whether each step's residual stays in the answer; otherwise each describes the whole answer at its time."""
-        return True
 
     @property
     def weighted_particles(self) -> int | None:

@@ -21,7 +21,7 @@ class EPF(PolynomialLearner):
     nothing is resampled. A `discount` below 1 forgets the past at that rate per step, for parameters that drift slowly.
     """
 
-    def bind(self, model: StateSpaceModel, u: Array | None = None) -> BoundParticleFilter:
+    def bind_island(self, model: StateSpaceModel, u: Array | None) -> BoundParticleFilter:
         bound = self.parts(model, u)
         size = bound[1].size
         if size == 0:

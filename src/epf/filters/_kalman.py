@@ -21,7 +21,7 @@ from numpyro.distributions import Distribution
 
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters._base import BoundFilter, Caveat, Filter, Info
-from epf.model._laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density
+from epf.model._laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density, without_missing
 from epf.model._model import (
     StateSpaceModel,
     advance,
@@ -35,7 +35,8 @@ from epf.model._parameters import Parameters, Values
 from epf.model._settings import flag
 from epf.model._tracing import depends_on, is_affine
 from epf.numerics._keys import particle_keys, root_key
-from epf.posterior._posterior import Posterior
+from epf.numerics._linear_algebra import cholesky, solve
+from epf.posterior._posterior import ErrorEstimate, Posterior
 from epf.smc.proposals._gaussian import condition
 
 _PRIOR_DRAWS = 4096
@@ -81,7 +82,7 @@ class Kalman(Filter):
                 "make it known."
             )
         params.require_unbounded()
-        bound = BoundKalman(model, params, self, _Split.of(model, params))
+        bound = BoundKalman(model, params, self, Split.of(model, params))
         with may_lack_inputs(model, u):
             bound.require_served(u)
         return bound
@@ -97,7 +98,7 @@ class BoundKalman(BoundFilter):
     model: StateSpaceModel
     parameters: Parameters
     settings: Kalman
-    split: "_Split"
+    split: "Split"
 
     def line(self, moments: Moments, at: Gaussian) -> Line:
         """The linear law in place of `moments`, near the Gaussian `at`."""
@@ -132,10 +133,12 @@ class BoundKalman(BoundFilter):
         failed = ~(
             jnp.all(jnp.isfinite(after.mean)) & jnp.all(jnp.isfinite(after.covariance)) & (log_evidence < jnp.inf)
         )
-        return after, Info(log_evidence, jnp.asarray(jnp.nan), jnp.asarray(False), collapsed, jnp.asarray(0), failed)
+        rounding = _rounding(jnp.ravel(y), predicted, H @ covariance @ H.T + R)
+        none = jnp.asarray(jnp.nan), jnp.asarray(False)
+        return after, Info(log_evidence, *none, collapsed, jnp.asarray(0), failed, rounding)
 
     def posterior(self, state: Gaussian) -> "GaussianPosterior":
-        return GaussianPosterior(self.parameters, state, self.split.shape)
+        return GaussianPosterior(self.parameters, state, self.split.shape, self.settings.exact)
 
     def describe(self) -> dict[str, str]:
         settings = self.settings
@@ -198,6 +201,14 @@ class BoundKalman(BoundFilter):
         )
 
 
+def _rounding(y: Float[Array, " m"], predicted: Float[Array, " m"], total: Float[Array, "m m"]) -> Float[Array, ""]:
+    """What the rounding of y and of its prediction changes the log-likelihood by, in nats: far from zero it is coarse."""
+    filled, kept = without_missing(y - predicted, total)
+    slope = solve(cholesky(kept), filled)
+    unit = jnp.finfo(y.dtype).eps * jnp.maximum(jnp.abs(jnp.nan_to_num(y)), jnp.abs(predicted))
+    return jnp.sqrt(jnp.sum(jnp.square(slope * unit)))
+
+
 def _fitted(moments: Moments, at: Gaussian) -> Line:
     """The law at sigma points z_0 = E z and E z +- sqrt(n + k) L_j, and the line that fits it best there.
 
@@ -231,6 +242,7 @@ class GaussianPosterior(Posterior):
     parameters: Parameters
     state: Gaussian
     shape: tuple[int, ...]
+    exact: bool = eqx.field(static=True)
 
     def _free(self) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
         size = self.state.mean.shape[0] - _size(self.shape)
@@ -273,6 +285,10 @@ class GaussianPosterior(Posterior):
         theta = jax.vmap(self.parameters.constrain)(z[:, size:])
         return theta, z[:, :size].reshape(count, *self.shape)
 
+    def error(self) -> ErrorEstimate:
+        """Exact but for rounding; how far off a linearised model is, is not known."""
+        return ErrorEstimate.none(self.parameters.size) if self.exact else ErrorEstimate.unknown(self.parameters.size)
+
     def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
         mean, covariance = self._free()
         free = jax.random.multivariate_normal(key, mean, covariance, (count,), method="svd")
@@ -284,14 +300,14 @@ class GaussianPosterior(Posterior):
         return self.state.mean[:size].reshape(self.shape), sd.reshape(self.shape)
 
 
-class _Split(eqx.Module):
+class Split(eqx.Module):
     """The joint vector taken apart: parameters by name, and the state in its shape."""
 
     parameters: Parameters
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, model: StateSpaceModel, params: Parameters) -> "_Split":
+    def of(cls, model: StateSpaceModel, params: Parameters) -> "Split":
         shapes: list[tuple[int, ...]] = []
 
         def trace(theta: Array) -> None:

@@ -37,7 +37,7 @@ class LiuWest(ParticleFilter):
         words="a number between 1/3 and 1, typically 0.95 to 0.99, or None",
     )
 
-    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundLiuWest":
+    def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundLiuWest":
         params = parameters(model)
         if params.discrete:
             raise UnsupportedModelError(

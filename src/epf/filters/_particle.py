@@ -9,6 +9,7 @@ read from weighted particles, before resampling adds its noise. All arrays have 
 numbers is K contiguous rows, and arithmetic runs along the particles.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._base import BoundFilter, Filter, Info
+from epf.filters._islands import bind_islands
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
 from epf.model._parameters import Parameters
@@ -129,6 +131,15 @@ class ParticleFilter(Filter):
     particles: int = count(1000)
     proposal: Proposal = instance(Automatic(), Proposal, example="epf.proposals.Bootstrap()")
     resampling: Resampling = instance(Systematic(), Resampling, example="epf.resampling.Systematic(threshold=0.5)")
+    islands: int = count(4)
+
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> BoundFilter:
+        """Islands of particles, so that the error of the answer is known; one if there is nothing to learn."""
+        return bind_islands(self, model, u)
+
+    @abstractmethod
+    def bind_island(self, model: StateSpaceModel, u: Array | None) -> BoundFilter:
+        """The algorithm for this model with all particles on one island."""
 
     def parts(self, model: StateSpaceModel, u: Array | None) -> tuple[StateSpaceModel, Parameters, Any, Proposal]:
         """The first fields of a `BoundParticleFilter`: model, parameters, settings and the proposal for this model."""
@@ -238,7 +249,7 @@ class BoundParticleFilter(BoundFilter):
         return Cloud(x, theta, statistic, common, weighed.log_weights, weighed.weights, weighed.ess), info
 
     def posterior(self, state: Cloud) -> Posterior:
-        return ParticlePosterior(self.parameters, state.theta, state.x, state.weights)
+        return ParticlePosterior(self.parameters, state.theta, state.weights, state.x)
 
     def describe(self) -> dict[str, str]:
         resampling = self.settings.resampling

@@ -38,7 +38,7 @@ class ParticleLearning(PolynomialLearner):
     refresh: int = count(1)
     statistics: str = one_of("automatic", *STATISTICS)
 
-    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundParticleLearning":
+    def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundParticleLearning":
         check_conjugate("ParticleLearning", self.statistics, model, u)
         gibbs = choose_gibbs(model, u, self.statistics, self.approximation, self.sampler, self.discount)
         return BoundParticleLearning(*self.parts(model, u), gibbs, u, self.refresh)

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import UnsupportedModelError
 from epf.filters._base import BoundFilter, Filter, Info
+from epf.filters._islands import bind_islands
 from epf.filters._learner import describe_gibbs, follow
 from epf.filters._particle import Piece, finite, move_unseen, over_particles, propose, start
 from epf.filters._window import Window, accepted, has_lags, moved_by_chance, start_term, states, terms
@@ -69,8 +70,12 @@ class PracticalFilter(Filter):
     statistics: str = one_of("automatic", *STATISTICS)
     approximation: Approximation = instance(Chebyshev(), Approximation, example="epf.Chebyshev(order)")
     sampler: Sampler | None = instance(None, Sampler, example="epf.samplers.InverseCDF()", optional=True)
+    islands: int = count(4)
 
-    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundPracticalFilter":
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> BoundFilter:
+        return bind_islands(self, model, u)
+
+    def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundPracticalFilter":
         check_conjugate("PracticalFilter", self.statistics, model, u)
         params = parameters(model)
         if _is_discrete(model, params, u):

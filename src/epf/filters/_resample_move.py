@@ -55,7 +55,7 @@ class ResampleMove(ParticleFilter):
     def max_observations(self) -> int:
         return self.capacity
 
-    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundResampleMove":
+    def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundResampleMove":
         bound = self.parts(model, u)
         discrete = bound[1].discrete
         if discrete:

@@ -16,7 +16,7 @@ class Storvik(ParticleFilter):
     observation and the initial law. Which is which is read off the model.
     """
 
-    def bind(self, model: StateSpaceModel, u: Array | None = None) -> BoundLearner:
+    def bind_island(self, model: StateSpaceModel, u: Array | None) -> BoundLearner:
         with may_lack_inputs(model, u):
             require_conjugate(model, u)
         return BoundLearner(*self.parts(model, u), Conjugate.of(model), u, 1)

@@ -12,12 +12,12 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from epf.model._laws import gaussian_moments, is_gaussian, is_independent
-from epf.model._model import StateSpaceModel, Wrapper, advance, forward, initial_law, parameters
+from epf.model._model import KeepsStates, StateSpaceModel, advance, forward, initial_law, parameters
 from epf.model._parameters import Values
 from epf.model._settings import Settings, count
 
 
-class Lagged(Wrapper, Settings):
+class Lagged(KeepsStates, Settings):
     """`model` with its last `lag` states in the state: a flat vector of (lag + 1) states, newest first.
 
     In place of the states before x_0, which do not exist, are draws from the law of x_0; they are never used.
@@ -58,11 +58,6 @@ class Lagged(Wrapper, Settings):
     def advance(self, x: Float[Array, " states"], new: Array) -> Float[Array, " states"]:
         newest = jnp.ravel(advance(self.model, self.newest(x), new))
         return jnp.concatenate([newest, x[: -newest.shape[0]]])
-
-
-def newest(model: StateSpaceModel, x: Float[Array, "*states particles"]) -> Float[Array, "*state particles"]:
-    """The current states of particles, without the earlier ones that a `Lagged` model keeps."""
-    return model.newest(x) if isinstance(model, Lagged) else x
 
 
 def _repeated(law: Distribution, times: int) -> Distribution:

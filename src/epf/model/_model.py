@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 from numpyro.distributions import Distribution
 
 from epf.errors import EPFError, ModelError, UnknownParameterError, kind, reason
@@ -108,6 +108,24 @@ class Wrapper(StateSpaceModel):
     model: eqx.AbstractVar[StateSpaceModel]
 
 
+class KeepsStates(Wrapper):
+    """A wrapped model whose state includes earlier states, such as `Lagged`."""
+
+    @abstractmethod
+    def newest(self, x: Array) -> Array:
+        """The newest state in a vector of states; axes after the first are kept."""
+
+
+def newest(model: StateSpaceModel, x: Float[Array, "*states particles"]) -> Float[Array, "*state particles"]:
+    """The current states of particles, without the earlier ones that a model keeps."""
+    return model.newest(x) if isinstance(model, KeepsStates) else x
+
+
+def first_law(model: StateSpaceModel, p: Values) -> Distribution:
+    """The law of x_0 without the copies of it that a model keeps: these are no data."""
+    return first_law(model.model, p) if isinstance(model, KeepsStates) else initial_law(model, p)
+
+
 def forward(model: StateSpaceModel, method: str, p: Values, x: Any, u: Any, t: Any) -> Any:
     """Call a law of a wrapped model, with the time index if that law names it."""
     return getattr(model, method)(p, x, u, **({"t": t} if names_time(model, method) else {}))
@@ -120,6 +138,11 @@ def fix(model: StateSpaceModel, values: Mapping[str, Any]) -> StateSpaceModel:
         if name not in priors:
             raise UnknownParameterError(unknown_parameter(name, priors))
     return _Fixed(model, {name: as_parameter(name, value, priors[name]) for name, value in values.items()})
+
+
+def known(model: StateSpaceModel, theta: Array) -> StateSpaceModel:
+    """The same model with all parameters known, which may be traced values."""
+    return _Fixed(model, parameters(model).as_dict(theta))
 
 
 class _Fixed(Wrapper):

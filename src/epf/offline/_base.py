@@ -93,11 +93,6 @@ class Sequential(Offline):
         return True
 
     @property
-    def residuals_add_up(self) -> bool:
-        """As for a filter; nothing is approximated here."""
-        return True
-
-    @property
     @abstractmethod
     def weighted_particles(self) -> int:
         """Number of particles that the effective sample size counts."""

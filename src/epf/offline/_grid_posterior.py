@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from epf.model._parameters import Parameters
 from epf.offline._theta_grid import Axis, product
-from epf.posterior._posterior import Posterior
+from epf.posterior._posterior import ErrorEstimate, Posterior
 
 _PIECES = 16  # per cell between two nodes, for its integral
 _DROP = 80.0  # nats below the peak at which a density counts as zero; float32 can still represent it
@@ -83,7 +83,7 @@ def _rank(rising: Float[Array, " k"], value: Float[Array, ""]) -> Int[Array, ""]
 class GridPosterior(Posterior):
     """Log-masses of theta on the product of the axes, and of the state at its nodes given each theta.
 
-    `error` is the largest estimated relative error of a step's likelihood so far, averaged over theta.
+    `step_error` is the largest estimated relative error of a step's likelihood so far, averaged over theta.
     """
 
     parameters: Parameters
@@ -91,7 +91,7 @@ class GridPosterior(Posterior):
     log_mass: Float[Array, " thetas"]
     x: Float[Array, "thetas nodes"]
     log_mass_x: Float[Array, "thetas nodes"]
-    error: Float[Array, ""]
+    step_error: Float[Array, ""]
     shape: tuple[int, ...]
 
     def mass(self) -> Float[Array, " thetas"]:
@@ -142,6 +142,20 @@ class GridPosterior(Posterior):
         mean = jnp.sum(weights * x)
         sd = jnp.sqrt(jnp.sum(weights * (x - mean) ** 2))
         return mean.reshape(self.shape), sd.reshape(self.shape)
+
+    def error(self) -> ErrorEstimate:
+        """Of grids that are too coarse (the trapezoidal rule on a Gaussian) and of what lies beyond their ends."""
+        if not self.axes:
+            return ErrorEstimate.none(0)
+        whole, coarse, beyond = self.mass().reshape(self._points), [], []
+        for i in range(len(self.axes)):
+            mass = jnp.sum(whole, axis=tuple(j for j in range(len(self.axes)) if j != i))
+            spacings = 1.0 / (jnp.sum(mass**2) * jnp.sqrt(4.0 * jnp.pi))  # per standard deviation
+            coarse.append(2.0 * jnp.exp(-2.0 * jnp.square(jnp.pi * spacings)))
+            beyond.append(mass[0] + mass[-1])
+        off, cut = jnp.stack(coarse) + self.step_error, jnp.stack(beyond)
+        zero = jnp.zeros((2, len(self.axes)))
+        return ErrorEstimate(zero, zero, zero + off, jnp.stack([3.0 * cut, 4.5 * cut]), zero)
 
     @property
     def _points(self) -> tuple[int, ...]:

@@ -66,9 +66,9 @@ class PointMass(Filter):
     density to each side, or the fixed range `states` (low, high), for models in which neither the transition nor the
     observation bounds the state. `refined` narrows the grid to the posterior.
 
-    Two figures say whether the grids were fine enough. `result.posterior.error` estimates the largest relative error of a
-    step's likelihood so far: raise `nodes` (and `width`, if there are outliers) if it is not small. `ess` in the history is
-    the effective number of grid points: below 3.5 per parameter their spacing is more than one posterior standard
+    Two figures say whether the grids were fine enough. `result.posterior.step_error` estimates the largest relative error
+    of a step's likelihood so far: raise `nodes` (and `width`, if there are outliers) if it is not small. `ess` in the
+    history is the effective number of grid points: below 3.5 per parameter their spacing is more than one posterior standard
     deviation, and `refined` is needed. Use float64; in float32 a log-likelihood has an error of about 1e-5.
     """
 

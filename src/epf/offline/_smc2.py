@@ -28,7 +28,6 @@ from epf.errors import SettingError
 from epf.filters._bank import Filters
 from epf.filters._base import Caveat, Info
 from epf.model._model import StateSpaceModel, parameters
-from epf.model._parameters import Parameters
 from epf.model._settings import count, instance, number
 from epf.numerics._keys import root_key
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
@@ -36,7 +35,7 @@ from epf.numerics._sums import Compensated, mean_and_sd
 from epf.offline._base import Rows, Sequential
 from epf.offline._likelihood import Estimate, estimate, start, update
 from epf.offline._moves import Kernels, accept, from_prior, selection, spread_of
-from epf.posterior._posterior import ParticlePosterior
+from epf.posterior._posterior import ErrorEstimate, ParticlePosterior
 from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._automatic import Automatic, choose_proposal
 from epf.smc.proposals._base import Proposal
@@ -73,11 +72,16 @@ class Population(eqx.Module):
 class PopulationPosterior(ParticlePosterior):
     """Weighted thetas, each with one state of its filter; the moments of the state use all particles of the filters."""
 
-    parameters: Parameters
-    theta: Float[Array, "p particles"]
-    x: Float[Array, "*state particles"]
-    weights: Float[Array, " particles"]
     x_moments: tuple[Array, Array]
+
+    def error(self) -> ErrorEstimate:
+        """The standard error of weighted draws; they are independent but for resampling."""
+        mean, sd = self.moments()
+        white = (self.theta - mean[:, None]) / jnp.where(sd > 0.0, sd, 1.0)[:, None]
+        both = jnp.stack([white, 0.5 * (jnp.square(white) - 1.0)])
+        spread = jnp.sqrt(jnp.sum(jnp.square(self.weights * both), axis=-1))
+        zero = jnp.zeros_like(spread)
+        return ErrorEstimate(jnp.where(sd > 0.0, spread, jnp.inf), zero, zero, zero, zero)
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         return self.x_moments
@@ -200,7 +204,7 @@ class SMC2(Sequential):
         # A fixed key: the state of each theta does not change between calls.
         x = jnp.moveaxis(state.filters.draw_states(root_key(0)), 0, -1)
         moments = mean, jnp.sqrt(spread**2 + within)
-        return PopulationPosterior(parameters(model), state.theta.T, x, weights, moments)
+        return PopulationPosterior(parameters(model), state.theta.T, weights, x, moments)
 
     def _filters(self, particles: int) -> Filters:
         return Filters(particles, self.proposal, self.resampling, common=False)

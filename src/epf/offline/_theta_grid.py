@@ -17,7 +17,7 @@ from epf.errors import SettingError, kind
 from epf.model._parameters import Parameters
 from epf.model._settings import is_number, is_whole, plain
 from epf.numerics._keys import particle_keys, root_key
-from epf.posterior._locate import span
+from epf.posterior._chart import span
 
 _DRAWS = 4096
 # The grid covers the prior to this many nats below its peak: 6.3 standard deviations of a Gaussian.

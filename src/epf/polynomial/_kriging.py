@@ -3,8 +3,6 @@
 Near the points the process follows the values; far from them it returns to the quadratic, so it does not diverge like a
 polynomial of higher degree. Leave-one-out errors measure its accuracy, without a second fit (Dubrule 1983).
 
-Values may come in several shares, each with an unknown level of its own, which is estimated along with the quadratic.
-
 With X the quadratic terms at the points and K = s k(u, u') + diag(noise), all up to one scale: coefficients b by
 generalised least squares, pulls a = K^-1 (v - X b), and the value at u is x(u)'b + s k(u, points)'a. Strength s and length
 of the process are the most likely ones (restricted likelihood, the scale profiled out) of a few.
@@ -24,15 +22,15 @@ _CHOICES = ((1000.0, 1.0), (1000.0, 1.5), (30.0, 1.5))
 
 
 class Kriged(eqx.Module):
-    """The fitted function of points of the whole space."""
+    """The fitted functions of points of the whole space, one per column of values."""
 
     points: Float[Array, "nodes p"]
-    coefficients: Float[Array, " terms"]
-    pulls: Float[Array, " nodes"]
+    coefficients: Float[Array, "terms columns"]
+    pulls: Float[Array, "nodes columns"]
     strength: Float[Array, ""]
     length: Float[Array, ""]
 
-    def __call__(self, at: Float[Array, "many p"]) -> Float[Array, " many"]:
+    def __call__(self, at: Float[Array, "many p"]) -> Float[Array, "many columns"]:
         pulled = _kernel(at, self.points, self.length) @ self.pulls
         return quadratic(at) @ self.coefficients + self.strength * pulled
 
@@ -49,25 +47,25 @@ def terms(p: int) -> int:
 
 
 def krige(
-    points: Float[Array, "nodes p"], values: Float[Array, " nodes"], noise: Float[Array, " nodes"], shares: int = 1
+    points: Float[Array, "nodes p"], values: Float[Array, "nodes columns"], noise: Float[Array, " nodes"]
 ) -> tuple[Kriged, Float[Array, " nodes"]]:
-    """The function through values whose noise has variances in these proportions, and how far off it is without each.
+    """The functions through columns of values whose noise has variances in these proportions.
 
-    Points should be spread like standard normal ones. They fall into so many shares of the same size, one after the other.
+    The first column decides how smooth all functions are; how far off its function is without each node comes with them.
+    Points should be spread like standard normal ones.
     """
     spread = np.sqrt(points.shape[1])
     choices = jnp.asarray([(strength, spread * length) for strength, length in _CHOICES], points.dtype)
-    fits = [_fit(points, values, noise, shares, strength, length) for strength, length in choices]
-    best = jnp.argmax(jnp.stack([likelihood for likelihood, _, _ in fits]))
-    found, left_out = jax.tree.map(lambda *parts: jnp.stack(parts)[best], *[(f, e) for _, f, e in fits])
-    return found, left_out
+    # One after the other: LAPACK solves single triangles, of which XLA would make long programs for many.
+    likelihoods, fits, left_out = jax.lax.map(lambda choice: _fit(points, values, noise, *choice), choices)
+    best = jnp.argmax(likelihoods)
+    return jax.tree.map(lambda leaf: leaf[best], (fits, left_out))
 
 
 def _fit(
     points: Float[Array, "nodes p"],
-    values: Float[Array, " nodes"],
+    values: Float[Array, "nodes columns"],
     noise: Float[Array, " nodes"],
-    shares: int,
     strength: Float[Array, ""],
     length: Float[Array, ""],
 ) -> tuple[Float[Array, ""], Kriged, Float[Array, " nodes"]]:
@@ -76,15 +74,16 @@ def _fit(
     scale = jnp.sqrt(noise)
     covariance = strength * _kernel(points, points, length) / jnp.outer(scale, scale)
     lower = jnp.linalg.cholesky(covariance + jnp.eye(points.shape[0]))
-    design = jnp.concatenate([quadratic(points), _levels(points.shape[0], shares)], axis=1) / scale[:, None]
-    white = solve_lower(lower, jnp.concatenate([design, (values / scale)[:, None]], axis=1))
-    basis, upper = jnp.linalg.qr(white[:, :-1])
-    coefficients = jax.scipy.linalg.solve_triangular(upper, basis.T @ white[:, -1])
-    left = white[:, -1] - basis @ (basis.T @ white[:, -1])
-    pulls = jax.scipy.linalg.solve_triangular(lower, left[:, None], lower=True, trans="T")[:, 0]
+    design = quadratic(points) / scale[:, None]
+    size = design.shape[1]
+    white = solve_lower(lower, jnp.concatenate([design, values / scale[:, None]], axis=1))
+    basis, upper = jnp.linalg.qr(white[:, :size])
+    coefficients = jax.scipy.linalg.solve_triangular(upper, basis.T @ white[:, size:])
+    left = white[:, size:] - basis @ (basis.T @ white[:, size:])
+    pulls = jax.scipy.linalg.solve_triangular(lower, left, lower=True, trans="T")
     spare = points.shape[0] - design.shape[1]
     likelihood = -0.5 * (
-        spare * jnp.log(jnp.sum(left**2))
+        spare * jnp.log(jnp.sum(left[:, 0] ** 2))
         + log_determinant(lower)
         + 2.0 * jnp.sum(jnp.log(jnp.abs(jnp.diagonal(upper))))
     )
@@ -92,20 +91,15 @@ def _fit(
     inverse = solve_lower(lower, jnp.eye(points.shape[0]))
     taken = inverse.T @ basis
     diagonal = jnp.sum(inverse**2, axis=0) - jnp.sum(taken**2, axis=1)
-    left_out = scale * pulls / jnp.maximum(diagonal, 1e-6)
+    left_out = scale * pulls[:, 0] / jnp.maximum(diagonal, 1e-6)
     likelihood = jnp.where(jnp.isfinite(likelihood), likelihood, -jnp.inf)
-    found = Kriged(points, coefficients[: terms(points.shape[1])], pulls / scale, strength, length)
+    found = Kriged(points, coefficients, pulls / scale[:, None], strength, length)
     return likelihood, found, left_out
-
-
-def _levels(nodes: int, shares: int) -> Float[np.ndarray, "nodes others"]:
-    """How much the level of each share but the first counts at each point; all levels add up to zero."""
-    of = np.arange(nodes) * shares // nodes
-    return (of[:, None] == np.arange(1, shares)) * 1.0 - (of == 0)[:, None]
 
 
 def _kernel(
     at: Float[Array, "many p"], points: Float[Array, "nodes p"], length: Float[Array, ""]
 ) -> Float[Array, "many nodes"]:
-    distance = sum(jnp.square(at[:, i, None] - points[None, :, i]) for i in range(points.shape[1]))
-    return jnp.exp(-0.5 * distance / length**2)
+    square = jnp.sum(at**2, axis=1)[:, None] + jnp.sum(points**2, axis=1)
+    distance = square - 2.0 * jnp.matmul(at, points.T, precision="highest")
+    return jnp.exp(-0.5 * jnp.maximum(distance, 0.0) / length**2)

@@ -4,35 +4,50 @@ A parameter on the real line or on an interval is its own coordinate. A positive
 prior of a scale covers several decades, and the log-density of a scale has a pole at zero that no polynomial follows.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 from numpyro.distributions import Distribution, biject_to, constraints
 
 from epf.errors import UnsupportedModelError
 from epf.model._laws import gaussian_moments, is_gaussian, support
 from epf.model._parameters import Parameters
-from epf.numerics._keys import particle_keys, root_key
-from epf.posterior._locate import span
+from epf.numerics._keys import particle_keys, root_key, threefry_key
 
 _DROP = 18.0  # nats: 6 standard deviations of a normal prior
 _DRAWS = 512
+_NEWTON_STEPS = 12
 _REACHES = np.concatenate([np.linspace(0.0, 8.0, 65), np.geomspace(8.5, 4000.0, 64)])
 
 
 class Chart(eqx.Module):
     """The coordinates z of the parameters: the map, its Jacobian and the prior, on the whole support.
 
-    `plain` keeps every parameter as it is; `unbounded` maps intervals to the real line, too.
+    `plain` keeps every parameter as it is. `unbounded` maps intervals to the real line, too, and stretches the ends: near a
+    bound where the data say nothing a density is flat in theta, exponential in a logarithm or logit, and Gaussian in z.
     """
 
     parameters: Parameters
     plain: bool = eqx.field(static=True, default=False)
     unbounded: bool = eqx.field(static=True, default=False)
+    pivots: dict[str, Array] = eqx.field(default_factory=dict)
+    """Where stretching begins, for parameters with one bound: the median of the prior, on the real line."""
+
+    @classmethod
+    def of_real_line(cls, params: Parameters) -> "Chart":
+        """The chart whose coordinates are unbounded and stretched."""
+        pivots = dict[str, Array]()
+        cls(params)  # refuses parameters that have no chart
+        for name, prior in params.priors.items():
+            if not isinstance(_base(prior), type(constraints.real)) and _interval(prior) is None:
+                draws = prior.sample(threefry_key(root_key(0)), (_DRAWS,))
+                pivots[name] = jnp.nanmedian(biject_to(prior.support).inv(draws), axis=0)
+        return cls(params, unbounded=True, pivots=pivots)
 
     def __check_init__(self) -> None:
         params = self.parameters
@@ -51,7 +66,7 @@ class Chart(eqx.Module):
     def theta(self, z: Float[Array, " p"]) -> Float[Array, " p"]:
         """The parameters at the coordinates z."""
         values = self.parameters.as_dict(z)
-        parts = [jnp.ravel(self._map(prior, values[name])) for name, prior in self.parameters.priors.items()]
+        parts = [jnp.ravel(self._map(name, prior, values[name])) for name, prior in self.parameters.priors.items()]
         return jnp.concatenate(parts)
 
     def point(self, theta: Float[Array, " p"]) -> Float[Array, " p"]:
@@ -59,7 +74,7 @@ class Chart(eqx.Module):
         values, parts = self.parameters.as_dict(theta), []
         for name, prior in self.parameters.priors.items():
             moved = biject_to(prior.support).inv(values[name]) if self._is_mapped(prior) else values[name]
-            parts.append(jnp.ravel(moved))
+            parts.append(jnp.ravel(self._compressed(name, moved)))
         return jnp.concatenate(parts)
 
     def log_prior(self, z: Float[Array, " p"]) -> Float[Array, ""]:
@@ -67,8 +82,9 @@ class Chart(eqx.Module):
         values, total = self.parameters.as_dict(z), self.parameters.log_prior(self.theta(z))
         for name, prior in self.parameters.priors.items():
             if self._is_mapped(prior):
-                jacobian = biject_to(prior.support).log_abs_det_jacobian(values[name], self._map(prior, values[name]))
-                total += jnp.sum(jacobian)
+                real = self._stretched(name, values[name])
+                jacobian = biject_to(prior.support).log_abs_det_jacobian(real, biject_to(prior.support)(real))
+                total += jnp.sum(jacobian) + jnp.sum(jnp.log(_slope(values[name], self._ends(name))))
         return total
 
     def slopes(self, z: Float[Array, " p"]) -> Float[Array, " p"]:
@@ -80,8 +96,60 @@ class Chart(eqx.Module):
         bounded = _interval(prior) is not None and not self.unbounded
         return not self.plain and not bounded and not isinstance(base, type(constraints.real))
 
-    def _map(self, prior: Distribution, value: Array) -> Array:
-        return biject_to(prior.support)(value) if self._is_mapped(prior) else value
+    def _map(self, name: str, prior: Distribution, z: Array) -> Array:
+        return biject_to(prior.support)(self._stretched(name, z)) if self._is_mapped(prior) else z
+
+    def _ends(self, name: str) -> tuple[bool, bool]:
+        """Whether z is stretched below and above."""
+        if not self.unbounded:
+            return False, False
+        return name in self.pivots or self._is_interval(name), self._is_interval(name)
+
+    def _is_interval(self, name: str) -> bool:
+        return _interval(self.parameters.priors[name]) is not None
+
+    def _stretched(self, name: str, z: Array) -> Array:
+        """The logarithm or logit at z."""
+        return self.pivots.get(name, 0.0) + _stretch(z, self._ends(name))
+
+    def _compressed(self, name: str, real: Array) -> Array:
+        """The inverse of `_stretched`, by Newton's method: the map is smooth and its slope is 1 at least."""
+        ends = self._ends(name)
+        if not any(ends):
+            return real
+        target = real - self.pivots.get(name, 0.0)
+        start = jnp.sign(target) * jnp.sqrt(2.0 * jnp.abs(target))
+        z = jnp.where(jnp.where(target < 0.0, ends[0], ends[1]), start, target)
+        for _ in range(_NEWTON_STEPS):
+            z = z - (_stretch(z, ends) - target) / _slope(z, ends)
+        return jnp.where(jnp.isfinite(target), z, target)
+
+
+def _stretch(z: Array, ends: tuple[bool, bool]) -> Array:
+    """z, and its square beyond the ends."""
+    below, above = (
+        0.5 * jnp.square(jax.nn.softplus(side * z)) if end else 0.0 for side, end in zip((-1, 1), ends, strict=True)
+    )
+    return z - below + above
+
+
+def _slope(z: Array, ends: tuple[bool, bool]) -> Array:
+    below, above = (
+        jax.nn.softplus(side * z) * jax.nn.sigmoid(side * z) if end else jnp.zeros_like(z)
+        for side, end in zip((-1, 1), ends, strict=True)
+    )
+    return 1.0 + below + above
+
+
+def ends_at_support(chart: Chart, low: Float[Array, " p"], high: Float[Array, " p"]) -> Bool[Array, "2 p"]:
+    """Whether the lower and the upper end of each interval is an end of the support, where nothing is cut off."""
+    ends = []
+    for prior in chart.parameters.priors.values():
+        bounds = _interval(prior) or (-jnp.inf, jnp.inf)
+        ends.append([jnp.ravel(jnp.broadcast_to(jnp.asarray(bound, float), prior.event_shape)) for bound in bounds])
+    lowest, highest = (jnp.concatenate(side) for side in zip(*ends, strict=True))
+    margin = 1e-5 * (high - low)
+    return jnp.stack([low <= lowest + margin, high >= highest - margin])
 
 
 def prior_box(chart: Chart) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
@@ -135,3 +203,58 @@ def _interval(prior: Distribution) -> tuple[Any, Any] | None:
     if hasattr(base, "lower_bound") and hasattr(base, "upper_bound"):
         return base.lower_bound, base.upper_bound
     return None
+
+
+# Where a posterior is, and how wide a box must be: the region within `drop` nats of the peak. A few sds would
+# cut the long tails of early posteriors.
+_ROUNDS = 3
+_POINTS = {1: 33, 2: 17}
+
+
+def span(
+    values: Float[Array, " points *many"], drop: float | Float[Array, ""], margin: int = 0
+) -> tuple[Int[Array, "*many"], Int[Array, "*many"]]:
+    """The first and the last grid point within `drop` of the largest value, and `margin` more points to each side.
+
+    `values` are log-densities along a line; NaN counts as outside. Without any finite value the span is the whole line.
+    """
+    inside = values > jnp.max(jnp.where(jnp.isnan(values), -jnp.inf, values), axis=0) - drop
+    last = values.shape[0] - 1
+    first, final = jnp.argmax(inside, axis=0), last - jnp.argmax(inside[::-1], axis=0)
+    return jnp.maximum(first - margin, 0), jnp.minimum(final + margin, last)
+
+
+def profiles(values: Float[Array, "*points boxes"]) -> Float[Array, "points p boxes"]:
+    """Along each parameter the largest log-density over all others, from values on a grid with as many points each."""
+    axes = range(values.ndim - 1)
+    return jnp.stack([jnp.max(values, axis=tuple(j for j in axes if j != i)) for i in axes], axis=1)
+
+
+def locate(
+    log_density: Callable[[Float[Array, "points p boxes"]], Float[Array, "points boxes"]],
+    low: Float[Array, "p boxes"],
+    high: Float[Array, "p boxes"],
+    drop: float | Float[Array, ""],
+) -> tuple[Float[Array, "p boxes"], Float[Array, "p boxes"]]:
+    """The part of each box in which its log-density is within `drop` of the peak, with a margin of one grid cell.
+
+    Each round puts a uniform grid on the part that the round before found, so a peak of 1e-4 of the box is resolved.
+    For one or two parameters. `log_density` is called with one set of points per box.
+    """
+    p = low.shape[0]
+    count, unit = _POINTS[p], unit_grid(p, _POINTS[p])[:, :, None]
+
+    def closer(_: Array, box: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = box
+        values = log_density(low + (high - low) * unit)
+        first, last = span(profiles(values.reshape(*([count] * p), -1)), drop, margin=1)
+        left, right = first / (count - 1), last / (count - 1)
+        return low + left * (high - low), low + right * (high - low)
+
+    return jax.lax.fori_loop(0, _ROUNDS, closer, (low, high))
+
+
+def unit_grid(p: int, points: int) -> Float[np.ndarray, "points p"]:
+    """A uniform grid of [0, 1]^p, the last parameter moving fastest."""
+    line = np.linspace(0.0, 1.0, points)
+    return np.stack([axis.ravel() for axis in np.meshgrid(*([line] * p), indexing="ij")], axis=1)

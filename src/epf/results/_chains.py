@@ -76,7 +76,7 @@ class Chains(Answer[MarkovChains, Draw]):
         x = np.moveaxis(np.asarray(self.record.x[-self.num_draws :]), 1, 0)
         x = np.moveaxis(x.reshape(count, *x.shape[2:]), 0, -1)
         weights = jnp.full(count, 1.0 / count)
-        return ParticlePosterior(self.parameters, jnp.asarray(theta.reshape(count, -1).T), jnp.asarray(x), weights)
+        return ParticlePosterior(self.parameters, jnp.asarray(theta.reshape(count, -1).T), weights, jnp.asarray(x))
 
     @property
     def done(self) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from epf.errors import CheckpointError, reason
-from epf.results._plots import BLUE, GREY, ORANGE, density_curves
-from epf.results._record import MAX_ERROR, approximation_error
-from epf.results._verdict import LEVELS, judge
+from epf.results._certificate import worst_mean
+from epf.results._plots import BLUE, GREY, ORANGE, WORST_MEAN, density_curves
+from epf.results._verdict import LEVELS, MEAN_LIMIT, judge
 from epf.storage._checkpoint import versions
 
 _POINTS = 1500  # per line: more than a screen can show, and the page stays small
@@ -195,17 +195,16 @@ def _diagnostics(result: Any) -> list[Any]:
         ("unique ancestors", record.info.ancestors),
         ("log-evidence of a step", record.info.log_evidence),
     ]
-    if not np.isnan(record.info.residual).all():
-        series.append(("error in nats", approximation_error(record, result.method_facts.residuals_add_up)))
+    series.append((WORST_MEAN, worst_mean(record)))
     for label, values in series:
         if np.isnan(values).all():
             continue
         figure = _figure("time step", label)
         figure.add_scatter(x=time[at], y=_numbers(np.asarray(values)[at]), mode="lines", line_color=BLUE, name=label)
-        if label == "error in nats":
+        if label == WORST_MEAN:
             figure.add_scatter(
                 x=time[[0, -1]],
-                y=[MAX_ERROR, MAX_ERROR],
+                y=[MEAN_LIMIT, MEAN_LIMIT],
                 mode="lines",
                 line={"color": ORANGE, "dash": "dash"},
                 name="limit",

@@ -7,10 +7,11 @@ import numpy as np
 
 from epf.errors import SettingError
 from epf.model._parameters import Parameters
-from epf.results._record import MAX_ERROR, approximation_error
+from epf.results._certificate import worst_mean
 from epf.results._tables import flat
-from epf.results._verdict import judge
+from epf.results._verdict import MEAN_LIMIT, judge
 
+WORST_MEAN = "error of a mean (sds)"
 BLUE, GREY, ORANGE = "#0072B2", "#555555", "#D55E00"  # Okabe and Ito's palette, safe for the colour-blind
 
 
@@ -221,7 +222,7 @@ def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = Non
 
 
 def plot_diagnostics(result: Any, ax: Any = None) -> Any:
-    """Effective sample size, unique ancestors, log-evidence of each step, and the estimated approximation error.
+    """Effective sample size, unique ancestors, log-evidence of each step, and the certificate.
 
     Steps whose observation was set aside are marked; the title is the verdict on the run.
     """
@@ -232,14 +233,14 @@ def plot_diagnostics(result: Any, ax: Any = None) -> Any:
     if not np.isnan(result.record.info.ancestors).all():
         series.append(("unique ancestors", np.asarray(result.record.info.ancestors)))
     series.append(("log-evidence of a step", np.asarray(result.record.info.log_evidence)))
-    if not np.isnan(result.record.info.residual).all():
-        series.append(("error in nats", approximation_error(result.record, result.method_facts.residuals_add_up)))
+    if not np.isnan(worst_mean(result.record)).all():
+        series.append((WORST_MEAN, worst_mean(result.record)))
     axes = _panels(len(series), ax, "plot_diagnostics")
     for panel, (label, values) in zip(axes, series, strict=True):
         panel.plot(time, np.where(np.isfinite(values), values, np.nan), color=BLUE, linewidth=0.8)
         panel.set_ylabel(label)
-        if label == "error in nats":
-            panel.axhline(MAX_ERROR, color=ORANGE, linestyle="--", linewidth=1, label="limit")
+        if label == WORST_MEAN:
+            panel.axhline(MEAN_LIMIT, color=ORANGE, linestyle="--", linewidth=1, label="limit")
             panel.legend(frameon=False, fontsize="small", loc="best")
         for at in time[np.asarray(result.record.info.collapsed)][:50]:
             panel.axvline(at, color=ORANGE, linewidth=0.6)

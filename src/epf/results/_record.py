@@ -6,9 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from epf.filters._base import Info
-from epf.posterior._posterior import Posterior
-
-MAX_ERROR = 0.5  # nats, above which a posterior is not to be trusted
+from epf.posterior._posterior import ErrorEstimate, Posterior
 
 
 class Record(eqx.Module):
@@ -20,29 +18,29 @@ class Record(eqx.Module):
     quantiles: Float[Array, "*time quantile_levels p"]
     state_mean: Float[Array, "..."]
     state_sd: Float[Array, "..."]
+    error: ErrorEstimate
 
 
 def record(info: Info, posterior: Posterior, quantile_levels: Float[Array, " quantile_levels"]) -> Record:
     """One step's row of the history."""
     summary = (*posterior.moments(), posterior.quantiles(quantile_levels), *posterior.state_moments())
+    error = posterior.error()
     # A NaN in the summary fails the step, whether or not the filter noticed.
     lost = jnp.any(jnp.array([jnp.any(jnp.isnan(part)) for part in summary]))
-    return Record(eqx.tree_at(lambda info: info.failed, info, info.failed | lost), *summary)
+    return Record(eqx.tree_at(lambda info: info.failed, info, info.failed | lost), *summary, error)
 
 
-def approximation_error(record: Record, add_up: bool, before: float = 0.0) -> np.ndarray:
+def approximation_error(record: Record, before: float = 0.0) -> np.ndarray:
     """Estimated error of the approximated log-density after each step, in nats; 0 where nothing is approximated.
 
-    Where residuals `add_up` (`Filter.residuals_add_up`), the errors of single steps add up like independent ones, from
-    `before` on. Old errors lose weight as the posterior shrinks, since they vary less over a smaller region.
+    The errors of single steps add up as if they had the same sign, from `before` on. Old errors lose weight as the posterior
+    shrinks, since they vary less over a smaller region.
     """
     residual = np.nan_to_num(np.asarray(record.info.residual, float), nan=0.0, posinf=1e6)
-    if not add_up:
-        return residual
     with np.errstate(all="ignore"):
         shrink = np.nanmax(np.minimum(record.sd[1:] / record.sd[:-1], 1.0), axis=1, initial=0.0)
     total, found = before, []
     for step, weight in zip(residual, [1.0, *np.nan_to_num(shrink, nan=1.0)], strict=True):
-        total = float(np.hypot(total * weight, min(step, 1e6)))
+        total = total * weight + min(step, 1e6)
         found.append(total)
     return np.asarray(found)

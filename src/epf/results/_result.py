@@ -16,6 +16,7 @@ from epf.model._parameters import Parameters
 from epf.model._settings import require_number
 from epf.offline._base import Offline, Sequential
 from epf.posterior._posterior import Posterior
+from epf.results._certificate import Certificate, certificate
 from epf.results._forecast import Forecast, forecast
 from epf.results._record import Record
 from epf.results._verdict import MethodFacts, Verdict, judge
@@ -183,6 +184,15 @@ class Result(Answer[Filter | Sequential, Record]):
         assert self.model is not None
         return bind(self.method, self.model, self.inputs)
 
+    @property
+    def seconds_of_steps(self) -> float:
+        """The run without compilation, which falls into the first block: as if all blocks had been as fast as the rest."""
+        if len(self.clock) < 2:
+            return 0.0
+        (first, began), (last, ended) = self.clock[0], self.clock[-1]
+        start = self.num_observations - len(self.record.mean)
+        return (ended - began) * (last - start) / (last - first)
+
     @cached_property
     def method_facts(self) -> MethodFacts:
         """What the verdict needs to know of the method."""
@@ -236,6 +246,11 @@ class Result(Answer[Filter | Sequential, Record]):
         from epf.results._plots import plot_diagnostics
 
         return plot_diagnostics(self, ax)
+
+    @cached_property
+    def error(self) -> Certificate:
+        """The certificate: how far mean and sd of each parameter may be off, by cause."""
+        return certificate(self.parameters, self.record)
 
     @property
     def verdict(self) -> Verdict:

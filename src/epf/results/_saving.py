@@ -18,6 +18,7 @@ from epf.errors import CheckpointError, SettingError, reason
 from epf.filters._base import Caveat, Info
 from epf.model._model import StateSpaceModel
 from epf.offline._base import Draw, MarkovChains
+from epf.posterior._posterior import ErrorEstimate
 from epf.results._record import Record
 from epf.results._verdict import MethodFacts
 from epf.storage._checkpoint import Wanted, leaves, malformed, owner, save_state, versions
@@ -120,6 +121,7 @@ def _rows_of_result(t: int, facts: dict[str, Any], shapes: Shapes) -> Shapes:
     rows: Shapes = {f"record.info.{field.name}": () for field in dataclasses.fields(Info)}
     rows |= {"record.mean": (p,), "record.sd": (p,), "record.quantiles": (len(facts["quantile_levels"]), p)}
     rows |= {"record.state_mean": state, "record.state_sd": state}
+    rows |= {f"record.error.{field.name}": (2, p) for field in dataclasses.fields(ErrorEstimate)}
     return {name: (t, *row) for name, row in rows.items()} | {"draws": (_DRAWS, p)}
 
 
@@ -139,7 +141,11 @@ def record_of(kind: str, arrays: dict[str, np.ndarray]) -> Any:
         rows = {field: arrays[f"{name}.{field}"] for field in names}
         return whole(**parts, **{field: jnp.zeros(row.shape[1:], row.dtype) for field, row in rows.items()})
 
-    row = one_row(Draw) if kind == "chains" else one_row(Record, info=one_row(Info, "record.info"))
+    if kind == "chains":
+        row = one_row(Draw)
+    else:
+        parts = one_row(Info, "record.info"), one_row(ErrorEstimate, "record.error")
+        row = one_row(Record, info=parts[0], error=parts[1])
     return jax.tree.unflatten(jax.tree.structure(row), [arrays[name] for name in leaves("record", row)])
 
 
@@ -210,7 +216,6 @@ def _are_facts_of_result(facts: dict[str, Any]) -> bool:
             and len(facts.get("paused", [])) <= _MAX_PAUSES
             and all(_is_count(t, 1) for t in facts.get("paused", []))
             and method.keys() == set(MethodFacts._fields)
-            and type(method["residuals_add_up"]) is bool
             and (particles is None or _is_count(particles, 1))
             and all(_is_count(level, 0, 2) and isinstance(sentence, str) for level, sentence in method["caveats"])
         )

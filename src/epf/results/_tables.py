@@ -10,6 +10,7 @@ import numpy as np
 from epf.errors import ModelError
 from epf.model._settings import require_count
 from epf.numerics._keys import particle_keys, root_key
+from epf.results._certificate import error_history, total_of
 from epf.storage._checkpoint import versions
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def history(result: "Result") -> "xr.Dataset":
         "ess": (("time",), info.ess),
         "log_evidence": (("time",), np.cumsum(info.log_evidence, dtype=np.float64)),
     }
-    data |= {name: (("time",), getattr(info, name)) for name in ("resampled", "collapsed", "invalid", "edge")}
+    data |= {name: (("time",), getattr(info, name)) for name in ("resampled", "collapsed", "invalid")}
+    total = total_of(error_history(record))
+    data |= {"error": (("time", "parameter"), total[:, 0]), "sd_error": (("time", "parameter"), total[:, 1])}
     for name in ("residual", "ancestors"):
         if not np.isnan(getattr(info, name)).all():
             data[name] = (("time",), getattr(info, name))

@@ -1,6 +1,7 @@
 """Whether to trust a run: good, doubtful or do not trust, with the reasons.
 
-The verdict combines what the run recorded (flags, residuals, effective sample sizes, R-hat) with the caveats of the method.
+The verdict on a filter's run is made from its certificate: it is good only if the errors of all means and sds are small.
+Flags of single steps and caveats of the method come on top. Markov chains are judged by their convergence.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,7 +10,7 @@ import numpy as np
 
 from epf.filters._base import Caveat, Filter
 from epf.offline._base import Sequential
-from epf.results._record import MAX_ERROR, approximation_error
+from epf.results._certificate import WORDS, Certificate
 
 if TYPE_CHECKING:
     from epf.results._chains import Chains
@@ -19,19 +20,25 @@ LEVELS = ("good", "doubtful", "do not trust")
 _GOOD_RHAT, _BAD_RHAT = 1.01, 1.1
 _ENOUGH_DRAWS = 400  # effective (Vehtari, Gelman, Simpson, Carpenter and Burkner 2021)
 _LOW_ACCEPTANCE = 0.05
-_LOW_ESS = 0.05  # as a share of the particles
+MEAN_LIMIT, SD_LIMIT = 0.2, 0.12  # errors of a mean in posterior sds, and of an sd, up to which an answer is good
+REMEDIES = {
+    "monte_carlo": "use more particles, or epf.fit(model, y), which takes as many as it needs",
+    "bias": "use more particles, or epf.fit(model, y), which takes as many as it needs",
+    "expansion": "use more nodes or a higher order, or epf.fit(model, y)",
+    "truncation": "widen the prior, or use epf.fit(model, y), whose nodes follow the posterior",
+    "numbers": "look for observations that the model excludes, rescale the data, or run in double precision",
+}
 
 
 class MethodFacts(NamedTuple):
     """What the verdict needs to know of a filter; saved with a result, so that it can be read without the model."""
 
-    residuals_add_up: bool = True
     weighted_particles: int | None = None
     caveats: tuple[Caveat, ...] = ()
 
     @classmethod
     def of(cls, method: Filter | Sequential, state: Any) -> "MethodFacts":
-        return cls(method.residuals_add_up, method.weighted_particles, method.caveats(state))
+        return cls(method.weighted_particles, method.caveats(state))
 
 
 class Verdict(NamedTuple):
@@ -52,10 +59,8 @@ class Verdict(NamedTuple):
 
 
 def judge(result: "Result") -> Verdict:
-    """The verdict on a filter's run: its steps, its approximation, its particles and the method itself."""
-    found = [*_flags(result), *_approximation(result), *_particles(result), *result.method_facts.caveats]
-    if not any(finding.level for finding in found):
-        found.append(Caveat(0, "No step raised a flag."))
+    """The verdict on a filter's run: its certificate, its steps, its particles and the method itself."""
+    found = [judge_error(result.error), *_flags(result), *_particles(result), *result.method_facts.caveats]
     return _worst_first(found)
 
 
@@ -93,7 +98,6 @@ def _flags(result: "Result") -> list[Caveat]:
         (info.collapsed, "every particle had likelihood zero and the observation was set aside: check these values, or "
          "give observation() heavier tails."),
         (info.invalid, "some particles were not finite: correct the model's laws, or narrow the prior."),
-        (info.edge, "the posterior was cut off at the edge of the region that the nodes cover: widen the prior."),
     ):  # fmt: skip
         steps = np.flatnonzero(flags)
         if len(steps):
@@ -102,25 +106,25 @@ def _flags(result: "Result") -> list[Caveat]:
     return found
 
 
-def _approximation(result: "Result") -> list[Caveat]:
-    if np.isnan(result.record.info.residual).all():
-        return []
-    nats = float(approximation_error(result.record, result.method_facts.residuals_add_up)[-1])
-    sentence = f"The polynomial log-density is off by about {nats:.2g} nats"
-    if nats > MAX_ERROR:
-        remedy = "raise the order or the number of nodes, or narrow the prior"
-        return [Caveat(2, f"{sentence}, above the limit of {MAX_ERROR:g}: {remedy}.")]
-    if nats > 0.4 * MAX_ERROR:
-        return [Caveat(1, f"{sentence}, close to the limit of {MAX_ERROR:g}.")]
-    return [Caveat(0, f"{sentence}, well below the limit of {MAX_ERROR:g}.")]
+def judge_error(error: Certificate) -> Caveat:
+    """Whether the errors of all means and sds are within their limits, and what helps if not."""
+    if not error.labels:
+        return Caveat(0, "The model has no unknown parameter.")
+    mean, sd = error.total
+    if np.isnan(mean).any() or np.isnan(sd).any():
+        return Caveat(1, "The error of this answer was not measured: compare it with epf.fit(model, y).")
+    share = np.maximum(mean / MEAN_LIMIT, sd / SD_LIMIT)
+    worst = int(np.argmax(share))
+    off = f"the mean of {error.labels[worst]} may be off by {mean[worst]:.2g} posterior sds, its sd by {sd[worst]:.0%}"
+    if share[worst] <= 1.0:
+        return Caveat(0, f"At most, {off}.")
+    part = max(REMEDIES, key=lambda name: float(np.nan_to_num(error.parts[name][:, worst], posinf=1e30).max()))
+    level = 1 if share[worst] <= 2.0 else 2
+    return Caveat(level, f"{off[0].upper()}{off[1:]}, mostly from {WORDS[part]}: {REMEDIES[part]}.")
 
 
 def _particles(result: "Result") -> list[Caveat]:
     total, ess = result.method_facts.weighted_particles, np.asarray(result.record.info.ess, float)
     if not total or np.isnan(ess).all():
         return []
-    low = float(np.mean(ess < _LOW_ESS * total))
-    if low > 0.2:
-        sentence = f"At {low:.0%} of the steps the effective sample size was below {_LOW_ESS:.0%} of the particles"
-        return [Caveat(1, f"{sentence}: use more particles.")]
     return [Caveat(0, f"The median effective sample size is {np.nanmedian(ess):.0f} of {total} particles.")]

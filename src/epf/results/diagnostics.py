@@ -209,7 +209,7 @@ def _look(
         raise DataError("The path needs x_0 and at least one more state: give x with T + 1 rows.")
     us = check_inputs(model, inputs, len(path) - 1)
     u = None if us is None else us[0]
-    bound = method.bind(model, u)
+    bound = method.bind_island(model, u)
     gibbs = bound.gibbs if isinstance(bound, BoundLearner) else None
     if not isinstance(gibbs, LogPolynomial):
         raise UnsupportedModelError("This model has no unknown parameters: there is no p(theta | path) to examine.")

@@ -15,11 +15,10 @@ from epf.errors import EPFWarning, NumericalError, SettingError
 from epf.filters._base import Filter, ReplayingFilter, start, strong
 from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._model import StateSpaceModel
-from epf.model._settings import check_seed
+from epf.model._settings import check_seed, require_number
 from epf.numerics._keys import root_key, step_key
 from epf.offline._base import MarkovChains, Offline, Sequential
 from epf.results._chains import Chains
-from epf.results._record import approximation_error
 from epf.results._result import Result
 from epf.run._checks import (
     QUANTILE_LEVELS,
@@ -30,6 +29,7 @@ from epf.run._checks import (
     check_resumed,
     check_resumed_chains,
 )
+from epf.run._default import ACCURACY, BUDGET, choose, reach, size_of
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Course, Data, FilterEngine, IterationEngine, Ran, fill, power_of_two, run
 from epf.run._warnings import failure, warn_of_error, warn_of_interrupt, warn_of_steps
@@ -42,10 +42,12 @@ _CONVERGED = 1.1  # R-hat above which chains have not converged
 def fit(
     model: StateSpaceModel,
     y: Any,
-    method: Filter | Sequential,
+    method: Filter | Sequential | None = None,
     *,
     seed: int = 0,
     inputs: Any = None,
+    accuracy: float = ACCURACY,
+    budget: float = BUDGET,
     quantile_levels: Sequence[float] = QUANTILE_LEVELS,
     progress: bool | None = None,
     resume_from: Result | None = None,
@@ -60,6 +62,8 @@ def fit(
     *,
     seed: int = 0,
     inputs: Any = None,
+    accuracy: float = ACCURACY,
+    budget: float = BUDGET,
     quantile_levels: Sequence[float] = QUANTILE_LEVELS,
     progress: bool | None = None,
     resume_from: Result | Chains | None = None,
@@ -69,15 +73,21 @@ def fit(
 def fit(
     model: StateSpaceModel,
     y: Any,
-    method: Filter | Offline,
+    method: Filter | Offline | None = None,
     *,
     seed: int = 0,
     inputs: Any = None,
+    accuracy: float = ACCURACY,
+    budget: float = BUDGET,
     quantile_levels: Sequence[float] = QUANTILE_LEVELS,
     progress: bool | None = None,
     resume_from: Result | Chains | None = None,
 ) -> Result | Chains:
-    """Run a method over a series and return what it learned.
+    """Learn a model's parameters from a series.
+
+    Without a `method`, the library chooses one, and takes more particles and nodes until the certificate (`result.error`) is
+    below `accuracy`, in posterior sds, or the run would take longer than `budget` seconds, compilation apart. What was
+    chosen is in `result.settings` and `result.method`. With a `method` it runs that one, as it is.
 
     `y` has shape (T,) or (T, m), NaN where a value is missing; `inputs` has shape (T, k). `quantile_levels` are the
     quantiles that the history keeps at every step. `progress` shows or hides the progress bar; by default it is shown on a
@@ -85,12 +95,19 @@ def fit(
     for bit as if they had been there from the start; Markov chains (PMMH, ParticleGibbs) continue with the same
     observations and more draws instead. Ctrl-C ends a run with what it has.
     """
-    check_method(method, Filter, Offline)
+    if method is not None:
+        check_method(method, Filter, Offline)
+    elif resume_from is not None:
+        method = resume_from.method
+    accuracy = require_number("fit", "accuracy", accuracy, above=0.0)
+    budget = require_number("fit", "budget", budget, above=0.0)
     levels, seed = check_quantile_levels(quantile_levels), check_seed(seed)
     before = resume_from.num_observations if isinstance(resume_from, Result) else 0
     us = check_inputs(model, inputs, check_length(y), before)
     shapes = check_model(model, None if us is None else us[0])
     ys = check_observations(y, shapes)
+    if method is None:
+        return _fit_default(model, ys, us, seed, levels, progress, accuracy, budget)
     if isinstance(method, MarkovChains):
         chains = check_resumed_chains(resume_from, model, method, seed, ys, us)
         return _fit_chains(model, ys, us, method, seed, levels, progress, chains)
@@ -98,7 +115,30 @@ def fit(
     if isinstance(method, Sequential):
         return _fit_sequential(model, ys, us, method, seed, levels, progress, result)
     assert isinstance(method, Filter)
-    return _fit_filter(model, ys, us, method, seed, levels, progress, result)
+    result = _fit_filter(model, ys, us, method, seed, levels, progress, result)
+    warn_of_error(result.error)
+    return result
+
+
+def _fit_default(
+    model: StateSpaceModel,
+    ys: np.ndarray,
+    us: Array | None,
+    seed: int,
+    levels: Array,
+    progress: bool | None,
+    accuracy: float,
+    budget: float,
+) -> Result:
+    def one(method: Filter) -> Result:
+        return _fit_filter(model, ys, us, method, seed, levels, progress, None, size_of(method))
+
+    began = time.perf_counter()
+    result, rounds = reach(choose(model, None if us is None else us[0]), one, accuracy, budget)
+    result.settings["chosen"] = "; ".join(str(one) for one in rounds)
+    result.seconds = time.perf_counter() - began
+    warn_of_error(result.error, stacklevel=4)
+    return result
 
 
 def _fit_filter(
@@ -110,6 +150,7 @@ def _fit_filter(
     levels: Array,
     progress: bool | None,
     before: Result | None,
+    title: str | None = None,
 ) -> Result:
     first, root = 0 if before is None else before.num_observations, root_key(seed)
     check_capacity(method, first + len(ys))
@@ -131,7 +172,7 @@ def _fit_filter(
 
     began, total = time.perf_counter(), first + len(ys)
     course = Course(FilterEngine(bound, levels), root, read, *_STEPS)
-    ran = _joined(run(course, state, first, total, type(method).__name__, "step", progress), before)
+    ran = _joined(run(course, state, first, total, title or type(method).__name__, "step", progress), before)
     seconds = time.perf_counter() - began + (0.0 if before is None else before.seconds)
     settings = {"model": type(model).__name__, **bound.describe()}
     result = Result(model, method, seed, ran.done, ran.state, ran.record, tuple(levels.tolist()), seconds, settings)
@@ -147,7 +188,6 @@ def _fit_filter(
     if ran.interrupted:
         warn_of_interrupt(ran.done, total, "observations", "the result is the posterior after them")
     warn_of_steps(ran.record, ran.done, stacklevel=4)
-    warn_of_error(approximation_error(ran.record, method.residuals_add_up), method, ran.done, stacklevel=4)
     return result
 
 

@@ -28,10 +28,6 @@ _SUPPORTS = {"positive": constraints.positive, "unitinterval": constraints.unit_
 class Draws(ParticlePosterior):
     """The posterior of a saved result without its model: draws of theta, and the moments as they were."""
 
-    parameters: Parameters
-    theta: Float[Array, "p particles"]
-    x: Float[Array, "*state particles"]
-    weights: Float[Array, " particles"]
     theta_moments: tuple[Array, Array]
     x_moments: tuple[Array, Array]
 
@@ -118,4 +114,4 @@ def _draws(parameters: Parameters, draws: Array, record: Any) -> Draws:
     x_mean, x_sd = jnp.asarray(record.state_mean[-1]), jnp.asarray(record.state_sd[-1])
     x = jnp.broadcast_to(x_mean[..., None], (*x_mean.shape, count))
     moments = jnp.asarray(record.mean[-1]), jnp.asarray(record.sd[-1])
-    return Draws(parameters, draws.T, x, jnp.full(count, 1.0 / count), moments, (x_mean, x_sd))
+    return Draws(parameters, draws.T, jnp.full(count, 1.0 / count), x, moments, (x_mean, x_sd))

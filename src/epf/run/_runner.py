@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from epf.filters._base import BoundFilter, Past, ReplayingFilter
+from epf.filters._base import BoundFilter, Past, ReplayingFilter, strong
 from epf.model._model import StateSpaceModel
 from epf.numerics._keys import step_key
 from epf.offline._base import Offline, Sequential
@@ -112,7 +112,7 @@ def run_block(
     shapes = jax.eval_shape(one, state, jnp.asarray(0))[1]
     empty = jax.tree.map(lambda leaf: jnp.zeros((room, *leaf.shape), leaf.dtype), shapes)
     used, state, rows = jax.lax.while_loop(going_on, body, (jnp.asarray(0), state, empty))
-    return state, rows, used
+    return strong(state), rows, used  # with weak types the next block would be compiled again
 
 
 class Ran(NamedTuple):

@@ -16,12 +16,14 @@ from epf.model._model import TIME_COLUMNS, StateSpaceModel, check_is_model, firs
 from epf.model._settings import check_seed, is_whole, require_count
 from epf.numerics._keys import root_key
 from epf.posterior._posterior import Posterior
+from epf.results._certificate import Certificate, certificate
 from epf.results._forecast import Forecast, forecast
-from epf.results._record import MAX_ERROR, Record, approximation_error
+from epf.results._record import Record, approximation_error
 from epf.run._checks import QUANTILE_LEVELS, check_capacity, check_method, check_quantile_levels
+from epf.run._default import choose
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Data, FilterEngine, run_block
-from epf.run._warnings import failure, warn_of_error, warn_of_steps
+from epf.run._warnings import failure, warn_of_steps
 from epf.storage._checkpoint import Wanted, bind, load_state, number, observation_shape, owner, save_state
 from epf.storage._tensors import TensorFile
 
@@ -36,12 +38,14 @@ class Stream:
     def __init__(
         self,
         model: StateSpaceModel,
-        method: Filter,
+        method: Filter | None = None,
         *,
         seed: int = 0,
         quantile_levels: Sequence[float] = QUANTILE_LEVELS,
     ) -> None:
         check_is_model(model)
+        if method is None:
+            method = choose(model, first_row(model))
         check_method(method)
         self.model = model
         self.method = method
@@ -57,7 +61,7 @@ class Stream:
         self._bound: BoundFilter | None = None
         self._state: Any = None
         self._record: Record | None = None
-        self._error = 0.0
+        self._error = self._error_before = 0.0
         self._buffer: ReplayBuffer | None = None
         self._owner: dict[str, Any] | None = None
 
@@ -98,10 +102,8 @@ class Stream:
         self.position += 1
         self.log_evidence += float(record.info.log_evidence[0])
         warn_of_steps(record, self.num_observations)
-        errors = approximation_error(record, self.method.residuals_add_up, self._error)
-        if self._error <= MAX_ERROR:  # once is enough
-            warn_of_error(errors, self.method, self.num_observations)
-        self._error = float(errors[-1])
+        self._error_before = self._error
+        self._error = float(approximation_error(record, self._error)[-1])
         return jax.tree.map(lambda leaf: leaf[0], record.info)
 
     def _past(self, bound: BoundFilter, ys: np.ndarray, us: Any) -> Past | None:
@@ -172,6 +174,11 @@ class Stream:
                 "There is no record yet: it comes with the first update after the stream was made or loaded."
             )
         return self._record
+
+    @property
+    def error(self) -> Certificate:
+        """The certificate: how far mean and sd of each parameter may be off, by cause."""
+        return certificate(self.posterior.parameters, self.latest, self._error_before)
 
     @property
     def posterior(self) -> Posterior:

@@ -4,9 +4,10 @@ import warnings
 
 import numpy as np
 
-from epf.errors import EPFWarning, NumericalError
-from epf.filters._base import Filter
-from epf.results._record import MAX_ERROR, Record
+from epf.errors import AccuracyWarning, EPFWarning, NumericalError
+from epf.results._certificate import Certificate
+from epf.results._record import Record
+from epf.results._verdict import LEVELS, judge_error
 
 
 def failure(t: int, place: str, what_is_left: str) -> NumericalError:
@@ -20,7 +21,7 @@ def failure(t: int, place: str, what_is_left: str) -> NumericalError:
 
 
 def warn_of_steps(record: Record, last: int, stacklevel: int = 3) -> None:
-    """Warn once of observations set aside, particles lost, and a posterior that was cut off; `last` is the last step."""
+    """Warn once of observations set aside and of particles lost; `last` is the last step."""
     first = last - len(record.info.collapsed) + 1
     most = int(np.max(record.info.invalid, initial=0))
     for flags, what in (
@@ -34,11 +35,6 @@ def warn_of_steps(record: Record, last: int, stacklevel: int = 3) -> None:
             f"some particles (at most {most}) were not finite and got weight zero: the model gives NaN or infinity for "
             "some states or parameters. Correct its laws, or give it a prior that excludes those.",
         ),
-        (
-            record.info.edge,
-            "the posterior reached the edge of the region that its nodes cover, and what lies beyond is cut off: "
-            "the data contradict the prior, so widen it.",
-        ),
     ):
         steps = np.flatnonzero(flags)
         if len(steps):
@@ -47,27 +43,11 @@ def warn_of_steps(record: Record, last: int, stacklevel: int = 3) -> None:
             warnings.warn(message, EPFWarning, stacklevel=stacklevel)
 
 
-def warn_of_error(errors: np.ndarray, method: Filter, last: int, stacklevel: int = 3) -> None:
-    """Warn of polynomials that are too far from the log-density they stand for; `errors` has one entry per step."""
-    if len(errors) == 0 or not errors.max() > MAX_ERROR:
-        return
-    worst = int(np.argmax(errors))
-    if not method.residuals_add_up:
-        if errors[-1] <= MAX_ERROR:
-            return  # it was rough once, and is no more
-        remedy = f"give epf.{type(method).__name__} more nodes or more particles, or narrow the prior"
-    elif type(getattr(method, "approximation", None)).__name__ == "Taylor":
-        remedy = "Taylor's series holds only near its centre, so use epf.Chebyshev() in its place"
-    else:
-        name = type(method).__name__
-        remedy = f"raise the order, as in epf.{name}(approximation=epf.Chebyshev(order=...)), or narrow the prior"
-    warnings.warn(
-        f"At t = {last - len(errors) + 1 + worst} the polynomials of the parameters' log-density were about "
-        f"{errors[worst]:.2g} nats off (at t = {last}: {errors[-1]:.2g}); the posterior is not to be trusted where this is "
-        f"above {MAX_ERROR:g}: {remedy}.",
-        EPFWarning,
-        stacklevel=stacklevel,
-    )
+def warn_of_error(error: Certificate, stacklevel: int = 3) -> None:
+    """Warn of an answer whose certificate is too large; of single steps `warn_of_steps` has warned."""
+    level, sentence = judge_error(error)
+    if level:
+        warnings.warn(f"The posterior is {LEVELS[level]}. {sentence}", AccuracyWarning, stacklevel=stacklevel)
 
 
 def warn_of_interrupt(done: int, total: int, what: str, what_is_left: str, stacklevel: int = 4) -> None:

@@ -26,7 +26,15 @@ from numpyro.distributions import Distribution
 
 from epf.errors import UnsupportedModelError
 from epf.model._laws import gaussian_moments, is_gaussian
-from epf.model._model import StateSpaceModel, initial_law, observation_law, parameters, transition_law
+from epf.model._model import (
+    StateSpaceModel,
+    first_law,
+    initial_law,
+    newest,
+    observation_law,
+    parameters,
+    transition_law,
+)
 from epf.model._parameters import Parameters, Values
 from epf.numerics._gamma import inverse_gamma, inverse_wishart
 from epf.numerics._linear_algebra import cholesky, log_determinant, solve, solve_upper
@@ -66,7 +74,8 @@ class Conjugate(Gibbs):
         statistic = {"": Sums.zero((), q), **{name: Sums.zero((), q) for name in self.variances}}
         for name in self.matrices:
             statistic[name] = Sums.zero(self.parameters.priors[name].event_shape, q)
-        return self._regress(statistic, "initial", lambda p: initial_law(self.model, p), x_0)
+        first = newest(self.model, x_0)
+        return self._regress(statistic, "initial", lambda p: first_law(self.model, p), first)
 
     def update(
         self,
@@ -257,10 +266,13 @@ class ConjugateMarginals(Marginals):
     is_coefficient: Bool[Array, " p"]
 
     def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
-        """Exact for coefficients. For variances, whether the draw lies below, because the incomplete gamma function
-        would cost more than the rest of the filter."""
-        smooth = jax.scipy.stats.norm.cdf(points, self.mean, jnp.sqrt(self.variance))
-        return jnp.where(self.is_coefficient, smooth, jnp.asarray(self.theta <= points, points.dtype))
+        """Exact for coefficients. For variances by Wilson and Hilferty's cube root (1931): the incomplete gamma function
+        would cost more than the rest of the filter. For the elements of a matrix, a normal with their moments."""
+        normal = jax.scipy.stats.norm.cdf(points, self.mean, jnp.sqrt(self.variance))
+        shape = jnp.maximum(self.shape, 1e-6)
+        root = jnp.cbrt(self.rate / (shape * jnp.maximum(points, 1e-30)))
+        inverse_gamma = jax.scipy.stats.norm.sf((root - 1.0 + 1.0 / (9.0 * shape)) * 3.0 * jnp.sqrt(shape))
+        return jnp.where(self.shape > 0.0, jnp.where(points > 0.0, inverse_gamma, 0.0), normal)
 
     def pdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
         """Exact for coefficients and scalar variances; for the elements of a matrix, a normal with their moments."""

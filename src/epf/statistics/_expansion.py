@@ -22,7 +22,7 @@ from numpyro.distributions import Distribution
 
 from epf.errors import SettingError, UnsupportedModelError
 from epf.model._laws import gaussian_moments, is_gaussian, log_prob, log_prob_observed, observed, without_missing
-from epf.model._model import StateSpaceModel, initial_law, observation_law, transition_law
+from epf.model._model import StateSpaceModel, first_law, initial_law, newest, observation_law, transition_law
 from epf.model._tracing import depends_on
 from epf.numerics._linear_algebra import cholesky, solve_lower
 from epf.polynomial._basis import Basis, Chebyshev, Monomial, from_values
@@ -144,7 +144,7 @@ def plan_expansions(
             return lambda z: of(params.named(chart.theta(z)))
 
         laws = {
-            "initial": (law(lambda p: initial_law(model, p)), x),
+            "initial": (law(lambda p: first_law(model, p)), newest(model, x)),
             "transition": (law(lambda p: transition_law(model, p, x, u)), new),
             "observation": (law(lambda p: observation_law(model, p, x, u)), y),
         }

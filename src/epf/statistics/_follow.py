@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from epf.numerics._sums import mean_and_sd
 from epf.polynomial._basis import design_on_cube
-from epf.posterior._locate import locate, unit_grid
+from epf.posterior._chart import locate, unit_grid
 from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
 
 _DROPS = (25.0, 16.0, 11.0, 8.0, 6.0, 5.0)  # nats

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from epf.model._laws import log_prob_observed
-from epf.model._model import StateSpaceModel, initial_law, observation_law, transition_law
+from epf.model._model import StateSpaceModel, first_law, newest, observation_law, transition_law
 from epf.model._parameters import Parameters
 from epf.model._tracing import depends_on
 from epf.numerics._chunks import in_chunks
@@ -96,7 +96,8 @@ class PolynomialLogDensity(Gibbs):
     def init(self, x_0: Float[Array, "*state"]) -> PathPolynomial:
         centre = self.centre if self.recentres else None
         empty = PathPolynomial(self._sum.zero((self.indices.size,)), self.low, self.high, centre)
-        return self.add(empty, self._expanded(empty, "initial", lambda p, _: initial_law(self.model, p), x_0, x_0))
+        first = newest(self.model, x_0)
+        return self.add(empty, self._expanded(empty, "initial", lambda p, _: first_law(self.model, p), first, first))
 
     def update(
         self,

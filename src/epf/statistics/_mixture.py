@@ -15,14 +15,28 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys
 from epf.numerics._sums import mean_and_sd, quantiles
-from epf.posterior._posterior import Posterior, chosen_pairs
+from epf.posterior._chart import ends_at_support
+from epf.posterior._posterior import ErrorEstimate, Posterior, chosen_pairs
 from epf.posterior._quadrature import Box, GridDensity
 from epf.statistics._base import Gibbs, Marginals
 from epf.statistics._log_polynomial import LogPolynomial
 
-_NEWTON_STEPS = 3
+_TOLERANCE, _MOST_STEPS = 1e-4, 40  # of the distribution function at a quantile, and of steps to it
+_REACH = 8.0  # standard deviations of the densities, in which quantiles are looked for beyond the draws
 _POINTS = {1: 33, 2: 25}  # per parameter, by the number of parameters
 _POINTS_OF_MANY = 41
+
+
+_SDS = 3.0  # how far out the end of a box is
+
+
+def _beyond(densities: Float[Array, "p points particles"]) -> Float[Array, "2 p particles"]:
+    """The mass below and above the box: each end's density, going on at the slope that its logarithm has there."""
+    gap = 2.0 / (densities.shape[1] - 1)
+    ends = jnp.stack([densities[:, 0], densities[:, -1]])
+    inner = jnp.stack([densities[:, 1], densities[:, -2]])
+    slope = jnp.log(jnp.maximum(inner, 1e-30)) - jnp.log(jnp.maximum(ends, 1e-30))
+    return jnp.where(slope > 0.0, ends * gap / jnp.maximum(slope, 1e-3), jnp.minimum(2.0 * ends, 1.0))
 
 
 class GibbsMixture(Posterior):
@@ -46,24 +60,30 @@ class GibbsMixture(Posterior):
         return mean, jnp.where(jnp.isinf(mean), jnp.inf, jnp.sqrt(between**2 + within))
 
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
-        """Newton's method on the distribution function of the mixture, from the quantiles of the draws, in a bracket."""
+        """Newton's method on the distribution function of the mixture, in a bracket that is halved where it fails."""
         pooled = self._on_one_grid()
         if pooled is not None:
             return pooled.quantiles(levels)
         marginals = self._marginals()
         low, high = jnp.min(self.theta, axis=-1), jnp.max(self.theta, axis=-1)
-        spread = high - low + 1e-6 * jnp.abs(high)
+        # Draws may all be alike; the densities still have a width.
+        within = jnp.sqrt(jnp.where(self.weights > 0.0, marginals.variance, 0.0) @ self.weights)
+        spread = high - low + _REACH * jnp.where(jnp.isfinite(within), within, 0.0) + 1e-6 * jnp.abs(high)
 
         def solve(start: Float[Array, " p"], level: Float[Array, ""]) -> Float[Array, " p"]:
-            def improve(_: Any, at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-                point, low, high = at
+            def improve(at: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
+                point, low, high, _, steps = at
                 excess = self._mean_of(lambda one, at: one.cdf(at), marginals, point) - level
                 low, high = jnp.where(excess < 0.0, point, low), jnp.where(excess < 0.0, high, point)
                 newton = point - excess / self._mean_of(lambda one, at: one.pdf(at), marginals, point)
                 inside = (newton >= low) & (newton <= high)
-                return jnp.where(inside, newton, 0.5 * (low + high)), low, high
+                return jnp.where(inside, newton, 0.5 * (low + high)), low, high, jnp.max(jnp.abs(excess)), steps + 1
 
-            return jax.lax.fori_loop(0, _NEWTON_STEPS, improve, (start, low - spread, high + spread))[0]
+            def go_on(at: tuple[Array, Array, Array, Array, Array]) -> Array:
+                return (at[3] > _TOLERANCE) & (at[4] < _MOST_STEPS)
+
+            first = start, low - spread, high + spread, jnp.asarray(1.0), jnp.asarray(0)
+            return jax.lax.while_loop(go_on, improve, first)[0]
 
         return jax.vmap(solve)(quantiles(self.theta, self.weights, levels), levels)
 
@@ -91,6 +111,21 @@ class GibbsMixture(Posterior):
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         return mean_and_sd(self.x, self.weights)
+
+    def error(self) -> ErrorEstimate:
+        """What lies beyond the ends of the boxes; the Monte Carlo error is known from islands, the expansion's per step."""
+        gibbs = self.gibbs
+        zero = jnp.zeros((2, self.parameters.size))
+        if not isinstance(gibbs, LogPolynomial):
+            return ErrorEstimate(jnp.full_like(zero, jnp.nan), zero, zero, zero, zero)
+        points = _POINTS.get(self.parameters.size, _POINTS_OF_MANY)
+        densities = gibbs.marginal_densities(self.statistic, self.theta, points)
+        at_support = jax.vmap(lambda low, high: ends_at_support(gibbs.chart, low, high), -1, -1)
+        mass = jnp.where(at_support(self.statistic.low, self.statistic.high), 0.0, _beyond(densities))
+        mass = jnp.sum(jnp.where(self.weights > 0.0, mass, 0.0) @ self.weights, axis=0)
+        # So much mass is missing at the end of a box that reaches several sds: what it moves is a few times as much.
+        truncation = jnp.stack([_SDS * mass, 0.5 * _SDS**2 * mass])
+        return ErrorEstimate(jnp.full_like(zero, jnp.nan), zero, zero, truncation, zero)
 
     def _on_one_grid(self) -> GridDensity | None:
         """The marginal densities of the mixture on one grid, if all particles share a box."""

@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
 from epf.errors import SettingError
 from epf.filters._base import Past
 from epf.numerics._keys import unpacked
 
 Nodes = TypeVar("Nodes")
-State = TypeVar("State")
 
 NONE = -1  # `replayed` while there are no new filters
 
@@ -35,7 +34,7 @@ def replay(
     new: Nodes,
     replayed: Int[Array, ""],
     t: Int[Array, ""],
-    rows: int,
+    rows: int | Int[Array, ""],
     seed: UInt32[Array, "3"],
     past: Past,
     take_in: Callable[[PRNGKeyArray, Nodes, Any, Array | None], Nodes],
@@ -51,16 +50,3 @@ def replay(
         return jax.lax.fori_loop(0, count, one, new), replayed + count
 
     return jax.lax.cond(replayed >= 0, further, lambda: (new, replayed))
-
-
-def regrid(
-    state: State,
-    replayed: Int[Array, ""],
-    t: Int[Array, ""],
-    due: Bool[Array, ""],
-    begin: Callable[[], State],
-    take_over: Callable[[], State],
-) -> State:
-    """`begin` new filters if they are due and none run; let them `take_over` once they have seen all `t` observations."""
-    choice = jnp.where(replayed < 0, jnp.where(due, 1, 0), jnp.where(replayed >= t, 2, 0))
-    return jax.lax.switch(choice, [lambda: state, begin, take_over])

@@ -68,6 +68,7 @@ class OnlineEM(ParticleFilter):
     """
 
     particles: int = count(300)
+    islands: int = count(1)  # a point estimate has no spread to compare with that of islands
     approximation: Chebyshev = instance(Chebyshev(follow="shared"), Chebyshev, example="epf.Chebyshev(order, box)")
     exponent: float = number(0.8, above=0.5, high=1.0)
     burn_in: int = count(50)
@@ -76,7 +77,7 @@ class OnlineEM(ParticleFilter):
     start: Any = eqx.field(default=None, converter=by_name)
     prior: bool = flag(False)
 
-    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundOnlineEM":
+    def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundOnlineEM":
         bound = self.parts(model, u)
         params = bound[1]
         if params.size == 0:

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import SettingError
 from epf.model._settings import count
-from epf.posterior._locate import profiles, span
+from epf.posterior._chart import profiles, span
 from epf.posterior._quadrature import STENCIL, grid, inverse, weights
 from epf.posterior.samplers._base import LogDensity, Sampler, value_at, values_at
 

@@ -1,0 +1,155 @@
+"""Islands: several copies of a filter that never exchange particles, and their pooled answer.
+
+Path degeneracy, weights that collapse and too few particles all show in the same way: filters that share no random numbers
+give different answers. The particles of a filter are therefore split into a few islands. The pooled posterior is the answer,
+and the spread of the islands' posteriors is its Monte Carlo error. What all islands share (an expansion, a box) it does not
+see; other parts of the certificate measure that.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.filters._base import BoundFilter, Info
+from epf.model._model import StateSpaceModel, parameters
+from epf.model._parameters import Parameters
+from epf.posterior._posterior import ErrorEstimate, Posterior, student
+
+_ROUNDING = 16.0  # units in the last place of a mean: an sd below so many is noise of rounding
+
+
+def bind_islands(filter: Any, model: StateSpaceModel, u: Array | None) -> BoundFilter:
+    """A filter with `particles`, `islands` and `bind_island`, bound: its particles are split between the islands."""
+    params = parameters(model)
+    if filter.islands == 1 or params.size == 0:
+        return filter.bind_island(model, u)
+    share = replace(filter, particles=-(-filter.particles // filter.islands), islands=1)
+    return Islands(model, params, share.bind_island(model, u), filter.islands)
+
+
+class IslandState(eqx.Module):
+    """The states of all islands, and the log-evidence of each."""
+
+    states: Any
+    log_evidence: Float[Array, " islands"]
+
+
+class Islands(BoundFilter):
+    """`count` copies of the filter `one`, each with its share of the particles."""
+
+    model: StateSpaceModel
+    parameters: Parameters
+    one: BoundFilter
+    count: int = eqx.field(static=True)
+
+    def init(self, key: PRNGKeyArray) -> IslandState:
+        states = jax.lax.map(self.one.init, jax.random.split(key, self.count))
+        return IslandState(states, jnp.zeros(self.count))
+
+    def step(
+        self, key: PRNGKeyArray, state: IslandState, y: Float[Array, "*y"], u: Array | None
+    ) -> tuple[IslandState, Info]:
+        # One after the other: side by side, every branch that an island takes would be computed for all.
+        def island(each: tuple[PRNGKeyArray, Any]) -> tuple[Any, Info]:
+            return self.one.step(each[0], each[1], y, u)
+
+        states, info = jax.lax.map(island, (jax.random.split(key, self.count), state.states))
+        log_evidence = state.log_evidence + info.log_evidence
+        level = jax.nn.logsumexp(log_evidence) - jax.nn.logsumexp(state.log_evidence)
+        pooled = Info(
+            level,
+            jnp.sum(info.ess),
+            jnp.any(info.resampled),
+            jnp.any(info.collapsed),
+            jnp.sum(info.invalid),
+            jnp.any(info.failed),
+            jnp.max(info.residual),
+            jnp.sum(info.ancestors),
+        )
+        # Levels relative to the highest: sums of a long series would lose digits. An observation that no island can explain
+        # is set aside by all, and leaves the levels as they were.
+        top = jnp.max(log_evidence)
+        return IslandState(states, jnp.where(top > -jnp.inf, log_evidence - top, state.log_evidence)), pooled
+
+    def posterior(self, state: IslandState) -> "IslandPosterior":
+        return IslandPosterior(self.parameters, jax.vmap(self.one.posterior)(state.states))
+
+    def describe(self) -> dict[str, str]:
+        return {**self.one.describe(), "islands": f"{self.count}, each with so many particles"}
+
+    def check(self) -> None:
+        self.one.check()
+
+
+class IslandPosterior(Posterior):
+    """The mean of the islands' posteriors; leaves of `islands` have a leading axis for the island."""
+
+    parameters: Parameters
+    islands: Posterior
+
+    def _each(self, function: Any, *rest: Any) -> Any:
+        return jax.lax.map(lambda each: function(each[0], *each[1:]), (self.islands, *rest))
+
+    @property
+    def count(self) -> int:
+        return jax.tree.leaves(eqx.filter(self.islands, eqx.is_array))[0].shape[0]
+
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        return _pooled(*self._each(lambda island: island.moments()))
+
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        """The mean of the islands' quantiles, stretched about their mean to the pooled sd."""
+        (means, sds), found = self._each(lambda island: (island.moments(), island.quantiles(levels)))
+        mean, sd = _pooled(means, sds)
+        within = jnp.sqrt(jnp.mean(sds**2, axis=0))
+        stretch = jnp.where((within > 0.0) & jnp.isfinite(sd), sd / within, 1.0)
+        stretched = mean + stretch * (jnp.mean(found, axis=0) - mean)
+        return jnp.clip(stretched, jnp.min(found, axis=0), jnp.max(found, axis=0))
+
+    def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
+        return jnp.mean(self._each(lambda island: island.marginal_density(index, grid)), axis=0)
+
+    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
+        return self._drawn(key, count, lambda island, key, share: island.draws(key, share))
+
+    @property
+    def in_pairs(self) -> bool:
+        return self.islands.in_pairs
+
+    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
+        return self._drawn(key, count, lambda island, key, share: island.pairs(key, share))
+
+    def _drawn(self, key: PRNGKeyArray, count: int, draw: Any) -> Any:
+        """An equal share of the draws from each island, in random order."""
+        k_draw, k_order = jax.random.split(key)
+        share = -(-count // self.count)
+        found = self._each(lambda island, key: draw(island, key, share), jax.random.split(k_draw, self.count))
+        order = jax.random.permutation(k_order, share * self.count)[:count]
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[order], found)
+
+    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
+        return _pooled(*self._each(lambda island: island.state_moments()))
+
+    def error(self) -> ErrorEstimate:
+        (means, sds), parts = self._each(lambda island: (island.moments(), island.error()))
+        _, sd = _pooled(means, sds)
+        scale = student(self.count) / jnp.sqrt(1.0 * self.count)
+        of_mean = jnp.std(means, axis=0, ddof=1) / sd
+        of_sd = jnp.std(jnp.log(sds), axis=0, ddof=1)
+        # Without any spread left but that of rounding, or with an infinite one, nothing is known.
+        rounding = _ROUNDING * jnp.finfo(means.dtype).eps * jnp.abs(means)
+        known = (sd > 0.0) & jnp.isfinite(sd) & jnp.all(sds > rounding, axis=0)
+        spread = jnp.where(known, scale * jnp.stack([of_mean, of_sd]), jnp.inf)
+        rest = jax.tree.map(lambda part: jnp.max(jnp.nan_to_num(part, posinf=jnp.inf), axis=0), parts)
+        return eqx.tree_at(lambda error: error.monte_carlo, rest, spread)
+
+
+def _pooled(means: Float[Array, "islands *shape"], sds: Float[Array, "islands *shape"]) -> tuple[Array, Array]:
+    """Mean and sd of an equal mixture."""
+    mean = jnp.mean(means, axis=0)
+    variance = jnp.mean(sds**2 + (means - mean) ** 2, axis=0)
+    return mean, jnp.where(jnp.isinf(mean), jnp.inf, jnp.sqrt(variance))

@@ -1,0 +1,105 @@
+"""The default: a method chosen for the model, and more of it until the certificate is as small as was asked for."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Array
+
+from epf.errors import UnsupportedModelError
+from epf.filters._base import Filter
+from epf.filters._kalman import Kalman
+from epf.filters._sir import SIR
+from epf.filters.marginal._marginal import MarginalEPF
+from epf.model._model import StateSpaceModel, parameters
+from epf.results._certificate import WORDS, Certificate
+from epf.results._result import Result
+
+ACCURACY, BUDGET = 0.1, 60.0
+_MOST_ROUNDS = 4
+_MOST_AT_ONCE = 16  # times as many particles in the next round
+_SPARE = 1.2  # more than the square law asks for, as the estimate of the error is itself uncertain
+_MOST_PARTICLES = 1 << 22  # in all nodes: some gigabytes
+
+
+class Round(NamedTuple):
+    """A run of the default, and how its error came out."""
+
+    method: Filter
+    error: Certificate
+    seconds: float
+    exact: bool
+
+    def __str__(self) -> str:
+        return f"{size_of(self.method, self.exact)}: error {self.error.worst:.2g} ({WORDS[self.error.largest_part]})"
+
+
+def choose(model: StateSpaceModel, u: Array | None) -> Filter:
+    """The method to begin with: the marginal filter, wherever it can learn the model."""
+    if parameters(model).size == 0:
+        try:
+            Kalman().bind(model, u)
+        except UnsupportedModelError:
+            return SIR(1000)
+        return Kalman()
+    try:
+        bound = MarginalEPF().bind(model, u)
+    except UnsupportedModelError:
+        return SIR(10_000)
+    return MarginalEPF(nodes=bound.nodes)
+
+
+def reach(
+    method: Filter, run: Callable[[Filter], Result], accuracy: float, budget: float
+) -> tuple[Result, list[Round]]:
+    """Run `method`, and larger ones until the certificate is below `accuracy` or `budget` seconds would not be enough."""
+    rounds: list[Round] = []
+    while True:
+        result = run(method)
+        seconds = result.seconds_of_steps
+        rounds.append(Round(method, result.error, seconds, "filters" in result.settings))
+        left = budget - sum(one.seconds for one in rounds)
+        done = result.interrupted or len(rounds) == _MOST_ROUNDS
+        larger = None if done else enlarged(method, result, accuracy, left / max(seconds, 1e-3))
+        if larger is None:
+            return result, rounds
+        method = larger
+
+
+def enlarged(method: Filter, result: Result, accuracy: float, most: float) -> Filter | None:
+    """A method that should reach the accuracy with at most so many times the work; None if this one does, or none can."""
+    error = result.error
+    if not error.labels or error.worst <= accuracy:
+        return None
+    # NaN and infinity say that nothing is known: then as much more as is allowed at once.
+    noise = np.nan_to_num(np.hypot(error.parts["monte_carlo"], error.parts["bias"]).max(), nan=np.inf)
+    spread = np.nan_to_num((error.parts["expansion"] + error.parts["truncation"]).max(), nan=np.inf)
+    wanted = {"particles": _SPARE * (noise / (0.7 * accuracy)) ** 2}
+    if isinstance(method, MarginalEPF):
+        wanted["nodes"] = (spread / (0.7 * accuracy)) ** 2
+    more: dict[str, Any] = {}
+    # What is worst comes first; what the budget does not allow is left out.
+    for name, times in sorted(wanted.items(), key=lambda item: -item[1]):
+        if times > 1.0 and hasattr(method, name):
+            factor = _power_of_two(min(times, most, _MOST_AT_ONCE if name == "particles" else 4))
+            if factor > 1:
+                more[name], most = factor * getattr(method, name), most / factor
+    larger = dataclasses.replace(method, **more)
+    return larger if more and _particles_of(larger) <= _MOST_PARTICLES else None
+
+
+def _power_of_two(times: float) -> int:
+    """The power of two that is nearest to so many times, on a logarithmic scale."""
+    return int(2 ** np.round(np.log2(max(times, 1.0))))
+
+
+def _particles_of(method: Any) -> int:
+    return method.particles * (method.nodes if isinstance(method, MarginalEPF) else 1)
+
+
+def size_of(method: Any, exact: bool = False) -> str:
+    """A method and its size in words."""
+    if isinstance(method, MarginalEPF):
+        return f"{method.nodes} nodes" + (f" x {method.particles} particles" if not exact else "")
+    return f"{type(method).__name__}, {method.particles} particles" if hasattr(method, "particles") else "Kalman"
