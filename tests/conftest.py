@@ -48,8 +48,13 @@ import jax  # noqa: E402  after the environment is set
 
 
 def pytest_configure(config):
-    """A warning of the library is a failure, unless a test expects it. (In pyproject it would import epf too early.)"""
+    """A warning of the library is a failure, unless a test expects it. (In pyproject it would import epf too early.)
+
+    That an answer is inaccurate is none: many tests have a handful of particles on purpose. Those that are about it use
+    `pytest.warns`.
+    """
     config.addinivalue_line("filterwarnings", "error::epf.errors.EPFWarning")
+    config.addinivalue_line("filterwarnings", "ignore::epf.errors.AccuracyWarning")
 
 
 _LONGEST = (

@@ -1,7 +1,8 @@
 """Every method at a size that is as small as it can be: the one list for all tests of what every method must do.
 
 The same settings, `AR` or `VectorAR` and the same number of steps everywhere: what one file compiles, others find in the
-compilation cache.
+compilation cache. Islands are those of the filter they are made of, one after the other: Storvik stands for all filters that
+have them, and the others have one.
 """
 
 import jax
@@ -13,18 +14,19 @@ from models import AR, VectorAR
 
 STEPS = 12
 FILTERS = {
-    "SIR": epf.SIR(20),
-    "LiuWest": epf.LiuWest(20),
-    "LiuWest-discount": epf.LiuWest(20, discount=0.98),
-    "Storvik": epf.Storvik(20),
+    "SIR": epf.SIR(20, islands=1),
+    "LiuWest": epf.LiuWest(20, islands=1),
+    "LiuWest-discount": epf.LiuWest(20, discount=0.98, islands=1),
+    "Storvik": epf.Storvik(40, islands=2),
     "Kalman": epf.Kalman(extended=True),
     "Kalman-unscented": epf.Kalman(unscented=True),
-    "EPF": epf.EPF(20, approximation=epf.Chebyshev(order=3)),
-    "MarginalEPF": epf.MarginalEPF(20, 7),
-    "MarginalEPF-fixed": epf.MarginalEPF(20, 7, regrid=False),
-    "ResampleMove": epf.ResampleMove(20, capacity=20),
-    "ParticleLearning": epf.ParticleLearning(20),
-    "PracticalFilter": epf.PracticalFilter(50, lag=4, sweeps=2),
+    "EPF": epf.EPF(20, approximation=epf.Chebyshev(order=3), islands=1),
+    "MarginalEPF": epf.MarginalEPF(20, 16, exact=False),
+    "MarginalEPF-exact": epf.MarginalEPF(20, 16),
+    "MarginalEPF-fixed": epf.MarginalEPF(20, 16, regrid=False, exact=False),
+    "ResampleMove": epf.ResampleMove(20, capacity=20, islands=1),
+    "ParticleLearning": epf.ParticleLearning(20, islands=1),
+    "PracticalFilter": epf.PracticalFilter(50, lag=4, sweeps=2, islands=1),
     "OnlineEM": epf.OnlineEM(20, burn_in=3),
 }
 

@@ -42,7 +42,7 @@ def live(name: str, folder: Path) -> None:
     """One life: `epf stream MODEL DATA --checkpoint FILE --resume`, a checkpoint at every row."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  the process ends with it
     method, model, checkpoint = FILTERS[name], scalar_model(name), folder / "run.epf"
-    stream = command.open_stream(model, method, method, SEED, checkpoint, resume=True)
+    stream = command.open_stream(model, method, SEED, checkpoint, resume=True)
     code = command.run(
         stream,
         str(folder / "y.csv"),

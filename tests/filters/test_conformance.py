@@ -13,10 +13,7 @@ import epf
 from methods import FILTERS, REST, STEPS, assert_same, each_filter, interrupted, scalar_case, vector_case
 from models import run
 
-pytestmark = [
-    pytest.mark.usefixtures("quick_compilation"),
-    pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning"),  # so few particles and nodes are warned of
-]
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 # The others run with `make test-slow`; here `test_precision` traces them.

@@ -60,6 +60,8 @@ def test_parameters_that_enter_linearly_are_learned_exactly(unscented):
     density = result.density("drift", grid)
     assert np.trapezoid(density, grid) == pytest.approx(1.0, abs=1e-3)
     assert grid[np.argmax(density)] == pytest.approx(means[-1, 1], abs=2e-3)
+    assert (result.error.worst < 0.01) == (not unscented)  # of sigma points it is not measured; rounding is left
+    assert result.verdict.word == ("doubtful" if unscented else "good")
 
 
 def test_a_positive_parameter_stays_positive_in_the_extended_form():

@@ -26,9 +26,9 @@ def moments_over_seeds(method, ys, seeds):
 @pytest.mark.parametrize(
     ("method", "seeds"),
     [
-        (epf.ResampleMove(2000, capacity=100, rate=None), 12),
-        (epf.ParticleLearning(2000), 12),
-        (epf.PracticalFilter(500, lag=100, sweeps=8), 6),
+        (epf.ResampleMove(2000, capacity=100, rate=None, islands=1), 12),
+        (epf.ParticleLearning(2000, islands=1), 12),
+        (epf.PracticalFilter(500, lag=100, sweeps=8, islands=1), 6),
     ],
     ids=["ResampleMove", "ParticleLearning", "PracticalFilter"],
 )
@@ -43,7 +43,7 @@ def test_a_coefficient_and_a_variance_have_the_exact_posterior(method, seeds):
 @pytest.mark.slow
 def test_a_practical_filter_does_not_take_back_what_it_froze():
     """States are frozen as theta was believed to be then, and with a lag of 20 that shows at t = 100, not at t = 25."""
-    z, _, error, _ = stated(epf.PracticalFilter(500, lag=20, sweeps=8), 6)
+    z, _, error, _ = stated(epf.PracticalFilter(500, lag=20, sweeps=8, islands=1), 6)
     assert np.all(np.abs(z[0]) < 4.0 * error[0])
     assert np.all(np.abs(z[1]) > 4.0 * error[1])
     assert np.all(np.abs(z[1]) < 0.5)

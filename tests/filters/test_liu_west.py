@@ -23,7 +23,9 @@ def cloud(particles):
 
 
 def perturbed(method, theta, log_weights):
-    return method.bind(MODEL).learn(step_key(root_key(0), 1), None, theta, None, log_weights, jnp.asarray(True))
+    return method.bind_island(MODEL, None).learn(
+        step_key(root_key(0), 1), None, theta, None, log_weights, jnp.asarray(True)
+    )
 
 
 @pytest.mark.parametrize("method", [epf.LiuWest(), epf.LiuWest(rho=0.5), epf.LiuWest(discount=0.95)])
@@ -60,7 +62,9 @@ def test_only_the_discount_form_keeps_the_correlation():
 
 def test_without_perturbation_it_is_sir():
     _, y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=30, seed=1)
-    still, sir = (epf.fit(epf.zoo.Sin(), y, method) for method in (epf.LiuWest(100, rho=1.0), epf.SIR(100)))
+    still, sir = (
+        epf.fit(epf.zoo.Sin(), y, method) for method in (epf.LiuWest(100, rho=1.0, islands=1), epf.SIR(100, islands=1))
+    )
     np.testing.assert_allclose(still.history["mean"], sir.history["mean"], rtol=1e-5)
 
 

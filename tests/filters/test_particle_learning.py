@@ -24,7 +24,7 @@ _, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
 def test_evidence_is_unbiased(proposal):
     """Under Bootstrap the first stage looks at the transition's centre, which is wrong, and the second makes up for it."""
     ys = Y[:8]
-    method = epf.ParticleLearning(64, proposal)
+    method = epf.ParticleLearning(64, proposal, islands=1)
 
     def one(seed):
         infos = run(method, COEFFICIENT, seed, ys)[1][0]
@@ -40,14 +40,14 @@ def test_evidence_is_unbiased(proposal):
 @pytest.mark.slow
 def test_after_an_exact_first_stage_all_particles_weigh_the_same():
     """Resampled by the predictive at every step, nothing is left to weigh."""
-    method = epf.ParticleLearning(200, resampling=epf.resampling.Systematic(1.0))
+    method = epf.ParticleLearning(200, resampling=epf.resampling.Systematic(1.0), islands=1)
     infos = jax.jit(lambda: run(method, COEFFICIENT, 0, Y[:20])[1][0])()
     np.testing.assert_allclose(infos.ess, 200.0, rtol=1e-4)
 
 
 def test_statistics_are_chosen_by_the_model():
     chosen = [
-        (epf.ParticleLearning(10).bind(model, u).gibbs, kind)
+        (epf.ParticleLearning(10).bind_island(model, u).gibbs, kind)
         for model, u, kind in (
             (AR(), None, Conjugate),
             (VectorAR(), jnp.zeros(1), Conjugate),
@@ -56,14 +56,16 @@ def test_statistics_are_chosen_by_the_model():
         )
     ]
     assert all(isinstance(gibbs, kind) for gibbs, kind in chosen)
-    assert isinstance(epf.ParticleLearning(10, statistics="polynomial").bind(COEFFICIENT).gibbs, LogPolynomial)
+    assert isinstance(
+        epf.ParticleLearning(10, statistics="polynomial").bind_island(COEFFICIENT, None).gibbs, LogPolynomial
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("statistics", ["conjugate", "polynomial"])
 def test_a_coefficient_is_learned_as_the_exact_posterior_says(statistics):
     mean, sd, _ = exact_coefficient(Y)
-    seeds, method = 20, epf.ParticleLearning(1000, statistics=statistics)
+    seeds, method = 20, epf.ParticleLearning(1000, statistics=statistics, islands=1)
 
     def one(seed):
         return jax.tree.map(lambda leaf: leaf[-1, 0], run(method, COEFFICIENT, seed, Y)[1][1])

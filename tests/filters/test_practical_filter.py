@@ -55,7 +55,7 @@ def test_a_coefficient_and_what_a_short_lag_costs():
         return (means - mean) / sd, sds / sd
 
     for lag in (20, 3):
-        z, r = moments(epf.PracticalFilter(500, lag=lag))
+        z, r = moments(epf.PracticalFilter(500, lag=lag, islands=1))
         print(f"\nAR, lag {lag}: z {z.mean():.3f} +- {z.std():.3f}, r {r.mean():.3f} +- {r.std():.3f}")
         if lag == 20:
             # A lag of 20 forgets 0.8^20 = 1% of a state.

@@ -59,7 +59,7 @@ def test_moves_leave_the_gibbs_density_as_it_is():
     precision = 1.0 + np.sum(before**2) / 0.5
     mean, sd = np.sum(before * x) / 0.5 / precision, precision**-0.5
     theta = jnp.asarray(mean + sd * np.random.default_rng(1).standard_normal((1, particles)), jnp.float32)
-    bound = epf.ResampleMove(particles, moves=5, rate=None).bind(COEFFICIENT)
+    bound = epf.ResampleMove(particles, moves=5, rate=None).bind_island(COEFFICIENT, None)
     uniform = jnp.full(particles, -jnp.log(1.0 * particles))
     moved = jax.jit(lambda *args: bound.learn(*args))(
         step_key(root_key(0), 1), seen, theta, path, uniform, jnp.asarray(True)
@@ -72,7 +72,7 @@ def test_moves_leave_the_gibbs_density_as_it_is():
 
 def test_a_series_longer_than_the_paths_is_refused_before_it_begins():
     _, y = epf.simulate(COEFFICIENT, {"a": 0.8}, steps=6, seed=1)
-    method = epf.ResampleMove(20, capacity=5)
+    method = epf.ResampleMove(20, capacity=5, islands=1)
     with pytest.raises(SettingError, match=r"capacity=5.*6 observations.*capacity=6"):
         epf.fit(COEFFICIENT, y, method)
     stream = epf.Stream(COEFFICIENT, method)
@@ -93,7 +93,7 @@ def test_a_coefficient_is_learned_as_the_exact_posterior_says():
 
     def one(seed):
         return jax.tree.map(
-            lambda leaf: leaf[-1, 0], run(epf.ResampleMove(2000, capacity=100), COEFFICIENT, seed, y)[1][1]
+            lambda leaf: leaf[-1, 0], run(epf.ResampleMove(2000, capacity=100, islands=1), COEFFICIENT, seed, y)[1][1]
         )
 
     means, sds = (np.array(part) for part in zip(*[jax.jit(one)(s) for s in range(seeds)], strict=True))
@@ -113,7 +113,7 @@ def test_sin(rate, data):
     scatter is taken over all times and data sets, since that of four seeds is little known.
     """
     seeds = 4
-    found = [scores(epf.ResampleMove(1000, rate=rate), "sin", one, 1000, seeds) for one in data]
+    found = [scores(epf.ResampleMove(1000, rate=rate, islands=1), "sin", one, 1000, seeds) for one in data]
     z, r = (np.stack([score[i][..., 0] for score in found], axis=1) for i in (0, 1))  # seeds, data sets, times
     scatter = [np.sqrt(np.mean(np.var(part, axis=0, ddof=1))) for part in (z, r)]
     print(f"\nSIN, rate {rate}: z {z.mean(0).round(3).tolist()} +- {scatter[0]:.3f}, "

@@ -69,9 +69,9 @@ def test_filtered_moments_are_kalmans():
 def test_unknown_parameters_ride_along_and_collapse():
     """The paper's figure 5a: after a few hundred steps only a handful of the values drawn at the start are left."""
     _, y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=400, seed=1)
-    result = epf.fit(epf.zoo.Sin(), y, epf.SIR(300), seed=0)
+    result = epf.fit(epf.zoo.Sin(), y, epf.SIR(300, islands=1), seed=0)
     alive = {float(value) for value in result.state.theta[0]}
-    start = {float(value) for value in epf.SIR(300).bind(epf.zoo.Sin()).init(jax.random.key(0)).theta[0]}
+    start = {float(value) for value in epf.SIR(300, islands=1).bind(epf.zoo.Sin()).init(jax.random.key(0)).theta[0]}
     assert len(start) == 300
     assert len(alive) < 15
 

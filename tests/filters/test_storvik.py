@@ -19,7 +19,7 @@ def test_evidence_is_unbiased():
     ys = Y[:10]
 
     def one(seed):
-        return jnp.sum(run(epf.Storvik(64), COEFFICIENT, seed, ys)[1][0].log_evidence)
+        return jnp.sum(run(epf.Storvik(64, islands=1), COEFFICIENT, seed, ys)[1][0].log_evidence)
 
     estimates = np.asarray(jax.jit(jax.vmap(one))(jnp.arange(2000)), np.float64)
     ratios = np.exp(estimates - exact_coefficient(ys)[2])
@@ -32,7 +32,7 @@ def test_a_coefficient_is_learned_as_the_exact_posterior_says():
     seeds = 20
 
     def one(seed):
-        return jax.tree.map(lambda leaf: leaf[-1], run(epf.Storvik(2000), COEFFICIENT, seed, Y)[1][1])
+        return jax.tree.map(lambda leaf: leaf[-1], run(epf.Storvik(2000, islands=1), COEFFICIENT, seed, Y)[1][1])
 
     means, sds = (np.asarray(part)[:, 0] for part in jax.jit(jax.vmap(one))(jnp.arange(seeds)))
     z = (means - mean) / sd
@@ -56,7 +56,7 @@ def test_two_variances_of_a_local_level():
     seeds = 12
 
     def one(seed):
-        return jax.tree.map(lambda leaf: leaf[-1], run(epf.Storvik(2000), model, seed, y)[1][1])
+        return jax.tree.map(lambda leaf: leaf[-1], run(epf.Storvik(2000, islands=1), model, seed, y)[1][1])
 
     means, sds = (np.asarray(part) for part in jax.jit(jax.vmap(one))(jnp.arange(seeds)))
     for i, value in enumerate((level, noise)):
@@ -69,7 +69,7 @@ def test_two_variances_of_a_local_level():
 
 @pytest.mark.slow  # `test_conformance` asks the same of fewer particles
 def test_intervals_and_densities_are_the_mixtures():
-    result = epf.fit(COEFFICIENT, Y[:30], epf.Storvik(500))
+    result = epf.fit(COEFFICIENT, Y[:30], epf.Storvik(500, islands=1))
     grid = np.linspace(-1.0, 2.0, 1501)
     density = result.density("a", grid)
     below = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(grid))])
@@ -93,3 +93,29 @@ def test_intervals_and_densities_are_the_mixtures():
 def test_what_is_not_conjugate_is_refused_with_a_way_out(model, sentence):
     with pytest.raises(UnsupportedModelError, match=rf"{sentence}.*(LiuWest|epf\.fix)"):
         epf.fit(model, np.zeros(3), epf.Storvik(10))
+
+
+class UnknownStart(epf.StateSpaceModel):
+    """A random walk whose mean at the start is unknown."""
+
+    def prior(self):
+        return {"start": dist.Normal(0.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(p.start, 0.5)
+
+    def transition(self, p, x, u):
+        return dist.Normal(x, 0.5)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, 0.5)
+
+
+def test_copies_of_the_first_state_are_no_data():
+    """`Lagged` keeps copies of x_0, of which p(theta | path) must count one."""
+    y = np.array([1.0, 1.2, 0.8], np.float32)
+    plain, lagged = (
+        epf.fit(model, y, epf.Storvik(50, islands=1)) for model in (UnknownStart(), epf.Lagged(UnknownStart(), 3))
+    )
+    assert lagged.mean == plain.mean
+    assert lagged.sd == plain.sd

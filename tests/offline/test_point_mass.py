@@ -145,7 +145,7 @@ class Both(NamedTuple):
             assert result.posterior.sd[name] / sd == pytest.approx(1.0, abs=tolerance)
         assert result.log_evidence == pytest.approx(self.log_evidence, abs=tolerance)
         assert result.posterior.state_mean == pytest.approx(self.state_mean, abs=tolerance)
-        assert result.posterior.error < tolerance
+        assert result.posterior.step_error < tolerance
 
 
 @pytest.mark.slow
@@ -267,7 +267,7 @@ def test_the_error_is_estimated(float64):
     def lost(nodes, ys):
         result = answer(KnownStart(), ys, PointMass(nodes=nodes))
         off = abs(result.log_evidence - kalman(0.8, 0.5, 1.0, 0.25, 1.5, 0.0, ys)[2])
-        return float(result.posterior.error), off
+        return float(result.posterior.step_error), off
 
     for (estimate, off), least, most in (
         (lost(65, calm), 0.0, 1e-7),

@@ -36,7 +36,7 @@ def _posterior():
     mix = np.stack([0.5 * share, 0.5 * share, 1.0 - share])
     theta = np.concatenate([[np.exp(z), z, -z, share, z], mix])
     x = np.stack([z, 2.0 * z])
-    return ParticlePosterior(parameters_of(PRIOR), *(jnp.asarray(a) for a in (theta, x, weights / weights.sum())))
+    return ParticlePosterior(parameters_of(PRIOR), *(jnp.asarray(a) for a in (theta, weights / weights.sum(), x)))
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_moments_by_name(posterior):
 def test_state_moments(posterior):
     np.testing.assert_allclose(posterior.state_mean, [MU, 2.0 * MU], rtol=2e-4)
     np.testing.assert_allclose(posterior.state_sd, [SIGMA, 2.0 * SIGMA], rtol=2e-4)
-    scalar = ParticlePosterior(posterior.parameters, posterior.theta, posterior.x[0], posterior.weights)
+    scalar = ParticlePosterior(posterior.parameters, posterior.theta, posterior.weights, posterior.x[0])
     assert isinstance(scalar.state_mean, float)
 
 
@@ -167,7 +167,7 @@ def test_draws_are_particles_drawn_by_weight(posterior):
 
 def test_a_particle_without_weight_is_never_drawn(posterior):
     weights = jnp.where(jnp.arange(N) % 2 == 0, posterior.weights, 0.0)
-    half = ParticlePosterior(posterior.parameters, posterior.theta, posterior.x, weights / weights.sum())
+    half = ParticlePosterior(posterior.parameters, posterior.theta, weights / weights.sum(), posterior.x)
     assert np.isin(half.sample(20_000)["a"], np.asarray(posterior.theta[4])[::2]).all()
 
 

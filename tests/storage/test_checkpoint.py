@@ -60,7 +60,7 @@ def test_methods_are_made_again_from_their_settings():
             500, approximation=epf.Taylor(7, {"theta": 0.1}), sampler=epf.samplers.Slice(2), discount=0.99, refresh=3
         ),
         epf.LiuWest(10, proposal=epf.proposals.Defensive(0.2), resampling=epf.resampling.Residual(), rho=0.8),
-        epf.MarginalEPF(50, nodes=(5, 7)),
+        epf.MarginalEPF(50, nodes=12, exact=False),
         epf.EPF(20, approximation=epf.Chebyshev(box={"theta": (-1.0, 1.0)})),
         epf.PMMH(10**6, particles=6400),
         epf.ParticleGibbs(ahead=2, proposal=epf.proposals.Bootstrap()),
@@ -82,7 +82,7 @@ def test_stored_observations_come_back():
 def saved(tmp_path_factory):
     """A stream of six observations, its file and its bytes."""
     path = tmp_path_factory.mktemp("saved") / "run.epf"
-    stream = epf.Stream(epf.zoo.Sin(), epf.SIR(20), seed=5)
+    stream = epf.Stream(epf.zoo.Sin(), epf.SIR(20, islands=1), seed=5)
     for y in Y[:3]:
         stream.update(y)
     stream.save(path)
@@ -130,7 +130,7 @@ def test_another_model_or_method_is_refused(saved):
     refused(path, AR(), None, "Sin, not AR")
     refused(path, None, epf.SIR(21), "SIR with other settings")
     refused(path, None, epf.LiuWest(20), "SIR, not LiuWest")
-    assert epf.Stream.load(path, epf.zoo.Sin(), epf.SIR(20)).num_observations == 3
+    assert epf.Stream.load(path, epf.zoo.Sin(), epf.SIR(20, islands=1)).num_observations == 3
 
 
 def test_a_method_with_parts_of_the_users_own_is_asked_for(tmp_path):
@@ -181,13 +181,12 @@ def test_forged_headers_are_refused(saved, tmp_path):
 
     path.write_bytes(resealed(content, other_class, sign=True))
     refused(path, None, None, "cannot be made again")
-    refused(path, None, epf.SIR(20), "os.system, not SIR")
+    refused(path, None, epf.SIR(20, islands=1), "os.system, not SIR")
     for huge in (
         epf.SIR(10**12),
         epf.EPF(20, approximation=epf.Chebyshev(order=10**6)),
         epf.EPF(20, sampler=epf.samplers.InverseCDF(10**9 + 1)),
         epf.MarginalEPF(20, nodes=10**9),
-        epf.MarginalEPF(20, nodes=(10**5, 10**5)),
         epf.PMMH(20, particles=10**9),
         epf.SMC2(10**9),
     ):  # made from a file alone they would cost memory or time without end
@@ -263,7 +262,7 @@ def test_mutated_files_are_refused_or_right(cases, saved, tmp_path, monkeypatch)
 
 def test_the_last_files_are_kept_and_a_half_written_one_does_no_harm(saved, tmp_path):
     path = tmp_path / "run.epf"
-    stream = epf.Stream(epf.zoo.Sin(), epf.SIR(20), seed=5)
+    stream = epf.Stream(epf.zoo.Sin(), epf.SIR(20, islands=1), seed=5)
     for y in Y[:4]:
         stream.update(y)
         stream.save(path, keep=2)

@@ -1,0 +1,88 @@
+"""Certificates of runs that are wrong: they are not called good, and the warning says what helps."""
+
+import numpy as np
+import pytest
+
+import epf
+from epf.errors import AccuracyWarning
+from epf.results._certificate import PARTS, Certificate
+from epf.results._verdict import MEAN_LIMIT, REMEDIES, SD_LIMIT, judge_error
+from models import AR
+from scoring import reference
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def made(**parts):
+    """A certificate of one parameter with these errors of mean and sd by cause, and no others."""
+    found = {name: np.zeros((2, 1)) for name in PARTS}
+    found |= {name: np.asarray(value, float).reshape(2, 1) for name, value in parts.items()}
+    return Certificate(("a",), found)
+
+
+def test_paths_that_have_degenerated_are_warned_of():
+    """Issue 16: the EPF with 100 particles is dozens of sds off on heavy-tailed data, and was called good."""
+    model, y, _, mean, sd = reference("cauchy", 1, 300)
+    with pytest.warns(AccuracyWarning, match=r"may be off by .* Monte Carlo: use more particles"):
+        result = epf.fit(model, y, epf.EPF(100), progress=False)
+    z = abs(result.mean["a"] - mean[-1, 0]) / sd[-1, 0]
+    assert z > 1.0  # otherwise there was nothing to warn of
+    assert result.verdict.word != "good"
+    assert result.error.mean["a"] > MEAN_LIMIT
+
+
+def test_parameters_that_never_move_are_warned_of():
+    """SIR keeps the values it drew at the start, and after 300 steps a few of them are left."""
+    _, y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=300, seed=1)
+    with pytest.warns(AccuracyWarning, match="Monte Carlo"):
+        result = epf.fit(epf.zoo.Sin(), y, epf.SIR(200), progress=False)
+    assert result.verdict.word == "do not trust"
+    history = result.history
+    assert history["error"].dims == history["sd_error"].dims == ("time", "parameter")
+    assert float(history["error"][-1, 0]) == pytest.approx(result.error.mean["theta"], rel=1e-5)
+    assert float(history["error"][0, 0]) < float(history["error"][-1, 0])
+
+
+def test_a_stream_has_the_certificate_of_a_fit():
+    _, y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=8, seed=1)
+    method = epf.Storvik(40, islands=2)
+    stream = epf.Stream(AR(), method)
+    for row in y:
+        stream.update(row)
+    whole = epf.fit(AR(), y, method, progress=False)
+    assert stream.error.labels == whole.error.labels == ("a", "v")
+    for name in PARTS:
+        np.testing.assert_array_equal(stream.error.parts[name], whole.error.parts[name])
+
+
+def test_one_island_cannot_tell_its_error():
+    _, y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=8, seed=1)
+    with pytest.warns(AccuracyWarning, match=r"not measured.*epf\.fit\(model, y\)"):
+        result = epf.fit(AR(), y, epf.Storvik(20, islands=1), progress=False)
+    assert result.verdict.word == "doubtful"
+    assert np.isnan(result.error.worst)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_verdict_names_the_part_that_is_large_and_what_helps(part):
+    good, doubtful, bad = (made(**{part: (share * MEAN_LIMIT, 0.0)}) for share in (0.9, 1.5, 3.0))
+    assert [judge_error(one).level for one in (good, doubtful, bad)] == [0, 1, 2]
+    assert REMEDIES[part] in judge_error(bad).sentence
+    assert bad.largest_part == part
+
+
+def test_an_sd_that_is_off_counts_as_much_as_a_mean():
+    assert judge_error(made(bias=(0.0, 1.1 * SD_LIMIT))).level == 1
+    assert judge_error(made(bias=(0.0, 0.9 * SD_LIMIT))).level == 0
+    endless = judge_error(made(monte_carlo=(np.inf, np.inf)))
+    assert endless.level == 2
+    assert "Monte Carlo" in endless.sentence
+
+
+def test_a_certificate_is_printed_with_its_parts():
+    text = str(made(monte_carlo=(0.03, 0.04), bias=(0.1, 0.0)))
+    assert "bias of the likelihood" in text
+    assert "a " in text.splitlines()[1]
+    assert "0.13" in text
+    assert made(monte_carlo=(0.03, 0.04)).mean == pytest.approx({"a": 0.03})
+    assert made(monte_carlo=(0.03, 0.04)).sd == pytest.approx({"a": 0.04})

@@ -1,0 +1,139 @@
+"""The default method: what it begins with, when it takes more, and that it gets there."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import epf
+from epf.errors import SettingError
+from epf.results._certificate import PARTS, Certificate
+from epf.run._default import choose, enlarged, reach
+from models import AR, exact_coefficient
+
+KNOWN = epf.fix(AR(), {"v": 0.5})
+
+
+class Coin(AR):
+    """A parameter that is one of two numbers."""
+
+    def prior(self):
+        return {"heads": dist.Bernoulli(0.5)}
+
+    def transition(self, p, x, u):
+        return dist.Normal(0.5 * p.heads * x, 1.0)
+
+
+def run_of(method, seconds=0.1, **parts):
+    """What `reach` looks at in a result: errors by cause, of mean and sd alike."""
+    found = {name: np.full((2, 1), float(parts.get(name, 0.0))) for name in PARTS}
+    bound = method.bind(KNOWN) if isinstance(method, epf.MarginalEPF) else None
+    error = Certificate(("a",), found)
+    return SimpleNamespace(error=error, bound=bound, seconds_of_steps=seconds, interrupted=False, settings={})
+
+
+def test_the_method_is_chosen_by_the_model():
+    linear = epf.zoo.LinearGaussian.rotation(2, 2)
+    assert isinstance(choose(linear, None), epf.Kalman)
+    assert choose(epf.fix(epf.zoo.Sin(), {"theta": 0.7}), None) == epf.SIR(1000)
+    one, two = choose(epf.zoo.Sin(), None), choose(AR(), None)
+    assert isinstance(one, epf.MarginalEPF)
+    assert isinstance(two, epf.MarginalEPF)
+    assert (one.nodes, two.nodes) == (32, 128)  # with Kalman filters twice as many
+    assert choose(Coin(), None) == epf.SIR(10_000)
+
+
+def test_an_answer_that_is_accurate_enough_is_not_improved():
+    method = epf.MarginalEPF(200, 16)
+    assert enlarged(method, run_of(method, monte_carlo=0.09), 0.1, 100.0) is None
+    nothing = SimpleNamespace(error=Certificate((), {name: np.zeros((2, 0)) for name in PARTS}))
+    assert enlarged(epf.Kalman(), nothing, 0.1, 100.0) is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "most", "particles", "nodes"),
+    [
+        ({"monte_carlo": 0.14}, 100.0, 4, 1),  # 1.2 times (0.14 / 0.07)^2, the nearest power of two
+        ({"bias": 10.0}, 100.0, 16, 1),  # at most so many times at once
+        (dict.fromkeys(PARTS, np.nan), 100.0, 16, 4),  # nothing is known
+        ({"expansion": 0.09, "truncation": 0.05}, 100.0, 1, 4),
+        ({"expansion": 5.0}, 100.0, 1, 4),
+        ({"monte_carlo": 0.14, "truncation": 0.3}, 100.0, 4, 4),
+        ({"bias": 10.0}, 5.0, 4, 1),  # as much as the budget allows
+        ({"monte_carlo": 0.14, "truncation": 0.3}, 5.0, 1, 4),  # the worst part first
+    ],
+)
+def test_the_part_that_is_large_decides_what_there_is_more_of(parts, most, particles, nodes):
+    method = epf.MarginalEPF(100, 16)
+    larger = enlarged(method, run_of(method, **parts), 0.1, most)
+    assert larger is not None
+    assert (larger.particles, larger.nodes) == (100 * particles, 16 * nodes)
+    assert dataclasses.replace(larger, particles=100, nodes=16) == method
+
+
+@pytest.mark.parametrize(("parts", "most"), [({"monte_carlo": 0.2}, 1.2), ({"numbers": 0.3}, 100.0)])
+def test_nothing_more_is_bought_where_the_budget_ends_or_nothing_helps(parts, most):
+    method = epf.MarginalEPF(100, 16)
+    assert enlarged(method, run_of(method, **parts), 0.1, most) is None
+
+
+def test_a_method_without_nodes_gets_particles_and_none_more_than_fit_into_memory():
+    assert enlarged(epf.SIR(1000), run_of(epf.SIR(1000), monte_carlo=0.2), 0.1, 100.0) == epf.SIR(8000)
+    huge = epf.SIR(1 << 21)
+    assert enlarged(huge, run_of(huge, monte_carlo=0.2), 0.1, 100.0) is None
+
+
+def test_rounds_end_with_the_accuracy_or_with_the_budget():
+    """Errors that fall with the root of the number of particles, at a second per 100 of them and node."""
+
+    def run(method):
+        noise = 0.38 / np.sqrt(method.particles / 100)
+        return run_of(method, seconds=method.particles / 100, monte_carlo=noise)
+
+    method = epf.MarginalEPF(100, 16)
+    result, rounds = reach(method, run, 0.1, budget=1000.0)
+    assert result.error.worst <= 0.1
+    assert [one.method.particles for one in rounds] == [100, 1600]
+    assert "16 nodes x 1600 particles: error 0.095 (Monte Carlo)" in str(rounds[-1])
+
+    result, rounds = reach(
+        method, run, 0.1, budget=2.2
+    )  # after the first second there is too little left for twice the work
+    assert len(rounds) == 1
+    assert result.error.worst == pytest.approx(0.38)
+
+    stopped = run_of(method, monte_carlo=0.4)
+    stopped.interrupted = True
+    assert reach(method, lambda _: stopped, 0.1, budget=1000.0) == (stopped, [(method, stopped.error, 0.1, False)])
+
+
+def test_a_model_and_data_are_enough(quick_compilation):
+    _, y = epf.simulate(KNOWN, {"a": 0.8}, steps=50, seed=6)
+    mean, sd, log_evidence = exact_coefficient(y)
+    result = epf.fit(KNOWN, y, progress=False)
+    assert result.error.worst <= 0.1
+    assert abs(result.mean["a"] - mean) < 0.1 * sd
+    assert result.sd["a"] == pytest.approx(sd, rel=0.05)
+    assert result.log_evidence == pytest.approx(log_evidence, abs=0.25)
+    assert result.verdict.word == "good"
+    assert isinstance(result.method, epf.MarginalEPF)
+    assert result.settings["chosen"].startswith("64 nodes: error ")
+    more = epf.fit(KNOWN, y[:5], resume_from=result, progress=False)
+    assert more.num_observations == 55
+    assert more.method == result.method
+
+
+def test_a_budget_that_is_used_up_ends_the_search(quick_compilation):
+    """The answer is the best there is, and says how far it got."""
+    _, y = epf.simulate(epf.zoo.CauchyAR(), {"a": 0.6}, steps=200, seed=1)
+    result = epf.fit(epf.zoo.CauchyAR(), y, accuracy=1e-3, budget=1e-3, progress=False)
+    assert result.error.worst > 1e-3
+    assert ";" not in result.settings["chosen"]
+
+
+@pytest.mark.parametrize("wrong", [{"accuracy": 0.0}, {"accuracy": "high"}, {"budget": -1.0}, {"budget": np.nan}])
+def test_limits_that_make_no_sense(wrong):
+    with pytest.raises(SettingError, match=next(iter(wrong))):
+        epf.fit(KNOWN, np.zeros(3), **wrong)
