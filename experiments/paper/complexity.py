@@ -108,7 +108,7 @@ def _blocks(count: int, order: int, size: int, blocks: int, seed: int) -> list[f
 def _update(p: int, order: int, settings: Mapping[str, Any]) -> tuple[int, float]:
     """The number of coefficients per particle, and the seconds for one update of all statistics."""
     model, count = Waves(p), settings["update_particles"]
-    gibbs = EPF(count, approximation=Taylor(order, centre=0.0)).bind(model).gibbs
+    gibbs = EPF(count, approximation=Taylor(order, centre=0.0)).bind_island(model, None).gibbs
     assert isinstance(gibbs, LogPolynomial)
     x = jnp.linspace(-1.5, 1.5, count)
     statistic = jax.vmap(lambda x: gibbs.init(x), -1, -1)(x)

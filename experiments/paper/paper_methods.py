@@ -1,4 +1,5 @@
-"""The filters as the paper prints them: bootstrap proposals and multinomial resampling at every step (algorithms 1 to 3)."""
+"""The filters as the paper prints them (algorithms 1 to 3): bootstrap proposals, multinomial resampling at every step, and all
+particles on one island."""
 
 from typing import Any
 
@@ -12,14 +13,14 @@ from epf.statistics._approximation import Taylor
 
 
 def sir(particles: int) -> SIR:
-    return SIR(particles, Bootstrap(), Multinomial())
+    return SIR(particles, Bootstrap(), Multinomial(), islands=1)
 
 
 def liu_west(particles: int) -> LiuWest:
-    return LiuWest(particles, Bootstrap(), Multinomial(), rho=0.9)
+    return LiuWest(particles, Bootstrap(), Multinomial(), islands=1, rho=0.9)
 
 
 def epf(particles: int, order: int, centre: Any = None, of: str = "automatic", sampler: Sampler | None = None) -> EPF:
     """The EPF with theta drawn at every step; by inverse CDF if the paper names no sampler."""
     taylor = Taylor(order, centre=centre, of=of)
-    return EPF(particles, Bootstrap(), Multinomial(), approximation=taylor, sampler=sampler, refresh=1)
+    return EPF(particles, Bootstrap(), Multinomial(), islands=1, approximation=taylor, sampler=sampler, refresh=1)

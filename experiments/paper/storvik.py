@@ -101,7 +101,7 @@ def compute(settings: Mapping[str, Any], seed: int, done: Done) -> Numbers:
     model = Regression(p, settings["prior_sd"], settings["Q"])
     ours: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     with jax.enable_x64(True):
-        for name, method in (("epf.Storvik", Storvik(2)), ("epf.Kalman", Kalman())):
+        for name, method in (("epf.Storvik", Storvik(2, islands=1)), ("epf.Kalman", Kalman())):
             record = fit(model, x, method, inputs=F, quantile_levels=(0.5,), progress=False).record
             ours[name] = np.asarray(record.mean), np.asarray(record.sd)
             done(1)

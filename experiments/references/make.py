@@ -73,7 +73,7 @@ def reference(case: Case, y: np.ndarray, start: PointMass, rounds: int) -> dict[
         "nodes": case.nodes,
         "width": method.width,
         "grid": {name: [float(axis.nodes[0]), float(axis.nodes[-1]), len(axis.nodes)] for name, axis in axes},
-        "estimated_error": float(posterior.error),
+        "estimated_error": float(posterior.step_error),
         "effective_points": float(result.record.info.ess[-1]),
     }
 

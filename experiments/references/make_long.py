@@ -32,7 +32,7 @@ def log_likelihoods(y: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, float]:
     posterior, info = run(method, model, jnp.asarray(y, float), None)
     start = method.bind(model).init(jax.random.key(0))
     relative = np.asarray(posterior.log_mass) - np.asarray(start.log_mass.value)
-    return relative + float(np.sum(info.log_evidence)), float(posterior.error)
+    return relative + float(np.sum(info.log_evidence)), float(posterior.step_error)
 
 
 def reference(y: np.ndarray) -> dict[str, Any]:
