@@ -116,8 +116,8 @@ class KeepsStates(Wrapper):
         """The newest state in a vector of states; axes after the first are kept."""
 
 
-def newest(model: StateSpaceModel, x: Float[Array, "*states particles"]) -> Float[Array, "*state particles"]:
-    """The current states of particles, without the earlier ones that a model keeps."""
+def newest(model: StateSpaceModel, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The current state, or those of particles, without the earlier ones that a model keeps."""
     return model.newest(x) if isinstance(model, KeepsStates) else x
 
 

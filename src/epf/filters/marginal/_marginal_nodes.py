@@ -14,7 +14,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt32
 
 from epf.filters._bank import Seen
 from epf.filters._base import Info, Past, ReplayingFilter
@@ -232,6 +232,6 @@ class MarginalNodes(ReplayingFilter):
         """The parameters of all filters: stream after stream."""
         return jnp.tile(jax.vmap(self.chart.theta)(z), (self.filters.streams, 1))
 
-    def _of_nodes(self, values: Array, summary: Any = jnp.mean) -> Float[Array, " nodes"]:
+    def _of_nodes(self, values: Array, summary: Any = jnp.mean) -> Shaped[Array, " nodes"]:
         """One value per node, from one per filter."""
         return summary(values.reshape(self.filters.streams, -1), axis=0)
