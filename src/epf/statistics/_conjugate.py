@@ -267,12 +267,14 @@ class ConjugateMarginals(Marginals):
 
     def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
         """Exact for coefficients. For variances by Wilson and Hilferty's cube root (1931): the incomplete gamma function
-        would cost more than the rest of the filter. For the elements of a matrix, a normal with their moments."""
+        would cost more than the rest of the filter. For the elements of a matrix, whether the draw lies below."""
         normal = jax.scipy.stats.norm.cdf(points, self.mean, jnp.sqrt(self.variance))
         shape = jnp.maximum(self.shape, 1e-6)
         root = jnp.cbrt(self.rate / (shape * jnp.maximum(points, 1e-30)))
         inverse_gamma = jax.scipy.stats.norm.sf((root - 1.0 + 1.0 / (9.0 * shape)) * 3.0 * jnp.sqrt(shape))
-        return jnp.where(self.shape > 0.0, jnp.where(points > 0.0, inverse_gamma, 0.0), normal)
+        drawn = jnp.asarray(self.theta <= points, points.dtype)
+        smooth = jnp.where(self.is_coefficient, normal, drawn)
+        return jnp.where(self.shape > 0.0, jnp.where(points > 0.0, inverse_gamma, 0.0), smooth)
 
     def pdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
         """Exact for coefficients and scalar variances; for the elements of a matrix, a normal with their moments."""
