@@ -35,7 +35,7 @@ from epf.numerics._sums import Compensated, mean_and_sd
 from epf.offline._base import Rows, Sequential
 from epf.offline._likelihood import Estimate, estimate, start, update
 from epf.offline._moves import Kernels, accept, from_prior, selection, spread_of
-from epf.posterior._posterior import ErrorEstimate, ParticlePosterior
+from epf.posterior._posterior import ErrorEstimate, ParticlePosterior, standard_error
 from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._automatic import Automatic, choose_proposal
 from epf.smc.proposals._base import Proposal
@@ -78,8 +78,7 @@ class PopulationPosterior(ParticlePosterior):
         """The standard error of weighted draws; they are independent but for resampling."""
         mean, sd = self.moments()
         white = (self.theta - mean[:, None]) / jnp.where(sd > 0.0, sd, 1.0)[:, None]
-        both = jnp.stack([white, 0.5 * (jnp.square(white) - 1.0)])
-        spread = jnp.sqrt(jnp.sum(jnp.square(self.weights * both), axis=-1))
+        spread = standard_error(white.T, self.weights)
         zero = jnp.zeros_like(spread)
         return ErrorEstimate(jnp.where(sd > 0.0, spread, jnp.inf), zero, zero, zero, zero)
 

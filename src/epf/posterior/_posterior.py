@@ -76,6 +76,12 @@ def shifts(
     return jnp.stack([first, second], axis=-2)
 
 
+def standard_error(white: Float[Array, "many p"], weights: Float[Array, " many"]) -> Float[Array, "2 p"]:
+    """Of the mean and the sd of weighted draws in units of the sd."""
+    both = jnp.stack([white, 0.5 * (jnp.square(white) - 1.0)])
+    return jnp.sqrt(jnp.sum(jnp.square(weights[None, :, None] * both), axis=1))
+
+
 class Posterior(eqx.Module):
     """The posterior of the parameters and the state, given the observations so far."""
 

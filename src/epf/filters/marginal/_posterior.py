@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.filters.marginal._nodes import Nodes, white_log_density
 from epf.polynomial._kriging import krige, terms
 from epf.posterior._chart import Chart
-from epf.posterior._posterior import ErrorEstimate, WeightedThetas, shifts, student
+from epf.posterior._posterior import ErrorEstimate, WeightedThetas, shifts, standard_error, student
 
 POINTS = 2048
 # Nats at nodes left out, up to which the smooth function stands for the log-posterior. It passes through the nodes that it
@@ -85,10 +85,9 @@ class NodePosterior(WeightedThetas):
             left_out = jnp.where(trusted, left_out, 1.0)
         theta = jax.vmap(chart.theta)(points).T
         node_theta = jax.vmap(chart.theta)(z)
-        raw = log_weights  # the correction is linear: what it changes is known from the uncorrected weights as well
         return cls(
             chart.parameters, theta, weights, points, places, white, node_theta, node_weights, nodes,
-            nodes.correction(raw), apart, left_out, trusted,
+            nodes.correction(log_weights), apart, left_out, trusted,
         )  # fmt: skip
 
     def bandwidth(self, size: Float[Array, ""]) -> Float[Array, ""]:
@@ -135,9 +134,9 @@ class NodePosterior(WeightedThetas):
         else:
             monte_carlo = bias = zero
         white = (theta - mean) / jnp.where(sd > 0.0, sd, 1.0)
-        of_nodes = _standard_error(white, weights * jnp.minimum(jnp.abs(self.left_out), 1.0))
+        of_nodes = standard_error(white, weights * jnp.minimum(jnp.abs(self.left_out), 1.0))
         # Where the function stands for the log-density, its integral is a sum over points.
-        of_points = _standard_error((self.theta.T - mean) / jnp.where(sd > 0.0, sd, 1.0), self.weights)
+        of_points = standard_error((self.theta.T - mean) / jnp.where(sd > 0.0, sd, 1.0), self.weights)
         expansion = jnp.hypot(of_nodes, jnp.where(self.trusted, of_points, 0.0))
         truncation = self._beyond(white)
         dead = weights @ jnp.any(~nodes.alive, axis=0)
@@ -156,12 +155,6 @@ class NodePosterior(WeightedThetas):
             return jnp.stack([mass @ out, 0.5 * mass @ jnp.square(out)])
 
         return jax.vmap(one, 1, 1)(white)
-
-
-def _standard_error(white: Float[Array, "many p"], weights: Float[Array, " many"]) -> Float[Array, "2 p"]:
-    """Of the mean and the sd of weighted draws in units of the sd."""
-    both = jnp.stack([white, 0.5 * (jnp.square(white) - 1.0)])
-    return jnp.sqrt(jnp.sum(jnp.square(weights[None, :, None] * both), axis=1))
 
 
 def _apart(nodes: Nodes) -> Float[Array, "streams nodes"]:
