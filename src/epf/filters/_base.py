@@ -143,6 +143,12 @@ def start(bound: BoundFilter, root: PRNGKeyArray) -> Any:
     return strong(bound.init(step_key(root, 0)))
 
 
+@eqx.filter_jit
+def posterior_of(bound: BoundFilter, state: Any) -> Posterior:
+    """The posterior, compiled as one program: step by step JAX would compile hundreds."""
+    return bound.posterior(state)
+
+
 def strong(state: Any) -> Any:
     """The state without weakly typed arrays.
 

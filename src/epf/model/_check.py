@@ -210,7 +210,7 @@ def _check_priors(params: Parameters) -> None:
 def _check_values(model: StateSpaceModel, u: Array | None) -> None:
     """Draw from the prior and check that the arguments of each law are valid: no negative scale, no NaN."""
     params = parameters(model)
-    theta, states, inside, allowed = _try_prior_draws(model, u)
+    theta, states, inside, allowed = jax.tree.map(np.asarray, _try_prior_draws(model, u))
     for name, fine in inside.items():
         if 2 * np.sum(fine) < _PRIOR_DRAWS:
             raise ModelError(
@@ -224,9 +224,9 @@ def _check_values(model: StateSpaceModel, u: Array | None) -> None:
             seen = fine if words == "positive" else fine[:_DRAWS_FOR_NAN]
             if not np.all(seen):
                 bad = int(np.argmin(seen))
-                at = dict(zip(params.labels, np.asarray(theta[bad]), strict=True))
-                at |= {} if where == "initial" else {"x": np.asarray(states[where][bad])}
-                values = ", ".join(f"{label} = {np.array2string(v, precision=4)}" for label, v in at.items())
+                at = dict(zip(params.labels, theta[bad], strict=True))
+                at |= {} if where == "initial" else {"x": states[where][bad]}
+                values = ", ".join(f"{label} = {np.array2string(np.asarray(v), precision=4)}" for label, v in at.items())
                 raise ModelError(
                     f"{where}() gives {what} that is not {words} at {values or 'any values'}: choose a prior whose support "
                     f"excludes that, or correct {where}()."

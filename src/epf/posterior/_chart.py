@@ -41,13 +41,8 @@ class Chart(eqx.Module):
     @classmethod
     def of_real_line(cls, params: Parameters) -> "Chart":
         """The chart whose coordinates are unbounded and stretched."""
-        pivots = dict[str, Array]()
         cls(params)  # refuses parameters that have no chart
-        for name, prior in params.priors.items():
-            if not isinstance(_base(prior), type(constraints.real)) and _interval(prior) is None:
-                draws = prior.sample(threefry_key(root_key(0)), (_DRAWS,))
-                pivots[name] = jnp.nanmedian(biject_to(prior.support).inv(draws), axis=0)
-        return cls(params, unbounded=True, pivots=pivots)
+        return cls(params, unbounded=True, pivots=_pivots(params))
 
     def __check_init__(self) -> None:
         params = self.parameters
@@ -120,9 +115,19 @@ class Chart(eqx.Module):
         target = real - self.pivots.get(name, 0.0)
         start = jnp.sign(target) * jnp.sqrt(2.0 * jnp.abs(target))
         z = jnp.where(jnp.where(target < 0.0, ends[0], ends[1]), start, target)
-        for _ in range(_NEWTON_STEPS):
-            z = z - (_stretch(z, ends) - target) / _slope(z, ends)
+        z = jax.lax.fori_loop(0, _NEWTON_STEPS, lambda _, z: z - (_stretch(z, ends) - target) / _slope(z, ends), z)
         return jnp.where(jnp.isfinite(target), z, target)
+
+
+@eqx.filter_jit
+def _pivots(params: Parameters) -> dict[str, Array]:
+    """The medians of the priors with one bound, on the real line."""
+    found = dict[str, Array]()
+    for name, prior in params.priors.items():
+        if not isinstance(_base(prior), type(constraints.real)) and _interval(prior) is None:
+            draws = prior.sample(threefry_key(root_key(0)), (_DRAWS,))
+            found[name] = jnp.nanmedian(biject_to(prior.support).inv(draws), axis=0)
+    return found
 
 
 def _stretch(z: Array, ends: tuple[bool, bool]) -> Array:

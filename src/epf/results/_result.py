@@ -10,7 +10,7 @@ import equinox as eqx
 import numpy as np
 
 from epf.errors import SettingError
-from epf.filters._base import BoundFilter, Filter
+from epf.filters._base import BoundFilter, Filter, posterior_of
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.model._settings import require_number
@@ -174,7 +174,7 @@ class Result(Answer[Filter | Sequential, Record]):
         assert self.method is not None
         assert self.model is not None
         if isinstance(self.method, Filter):
-            return self.bound.posterior(self.state)
+            return posterior_of(self.bound, self.state)
         return self.method.posterior(self.model, self.state)
 
     @cached_property

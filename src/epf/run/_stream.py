@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from epf.errors import CheckpointError, DataError
-from epf.filters._base import BoundFilter, Filter, Info, Past, ReplayingFilter, start
+from epf.filters._base import BoundFilter, Filter, Info, Past, ReplayingFilter, posterior_of, start
 from epf.model._check import Shapes, check_inputs, check_model, check_observations
 from epf.model._model import TIME_COLUMNS, StateSpaceModel, check_is_model, first_row, uses_time
 from epf.model._settings import check_seed, is_whole, require_count
@@ -185,8 +185,8 @@ class Stream:
         """What is known now; before the first observation, the prior."""
         if self._bound is None:
             bound = self.method.bind(self.model, first_row(self.model))
-            return bound.posterior(start(bound, self._root))
-        return self._bound.posterior(self._state)
+            return posterior_of(bound, start(bound, self._root))
+        return posterior_of(self._bound, self._state)
 
     def forecast(self, steps: int, *, inputs: Any = None, num_samples: int = 1000, seed: int = 0) -> Forecast:
         """Draws of the next `steps` states and observations; `inputs` has shape (steps, k) for a model with inputs."""

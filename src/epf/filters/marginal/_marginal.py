@@ -17,6 +17,7 @@ from epf.filters._base import Filter
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._marginal_nodes import MarginalNodes
+from epf.filters.marginal._nodes import Points
 from epf.model._model import StateSpaceModel, may_lack_inputs, parameters
 from epf.model._settings import count, flag, instance, number
 from epf.posterior._chart import Chart
@@ -65,4 +66,6 @@ class MarginalEPF(Filter):
             proposal = resolve_proposal(self.proposal, model, u)
             filters = Filters(-(-self.particles // _STREAMS), proposal, self.resampling, streams=_STREAMS)
         chart, moves = Chart.of_real_line(params), self.regrid and self.discount >= 1.0
-        return MarginalNodes(model, params, self.catch_up, chart, filters, nodes, moves, self.discount)
+        return MarginalNodes(
+            model, params, self.catch_up, chart, Points.of(nodes, p), filters, nodes, moves, self.discount
+        )

@@ -1,8 +1,10 @@
 """The marginal filter: nodes that follow the posterior.
 
 When few nodes carry most of the weight, a new distribution is fitted to them (to a flattened posterior if it must contract
-by much, and always somewhat wider), new nodes are drawn from it, and their filters replay the observations (`_replay.py`).
-While there are few observations, this happens within one step, as often as it takes.
+by much, and always somewhat wider), and new nodes are drawn from it. Their filters replay the observations, some per new
+one, while the old filters go on; then they replace the old ones. While there are few observations, this happens within one
+step, as often as it takes. Every replay uses the same random numbers for the same observation, so the answer does not depend
+on when the nodes moved.
 
 A smooth function through the log-posteriors of the nodes (`polynomial/_kriging.py`) stands for the posterior where it
 predicts left-out nodes well, and then places the new nodes too: a covariance estimated from thirty nodes is off by half in
@@ -16,17 +18,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt32
 
+from epf.errors import SettingError
 from epf.filters._bank import Seen
 from epf.filters._base import Info, Past, ReplayingFilter
-from epf.filters.marginal._nodes import DEAD, Nodes, Student, effective, fitted, flattened, white_points
-from epf.filters.marginal._posterior import POINTS, NodePosterior
-from epf.filters.marginal._replay import NONE, replay, required
+from epf.filters.marginal._nodes import DEAD, Nodes, Points, Student, fitted, flattened
+from epf.filters.marginal._posterior import NodePosterior, Surface, weighted_points
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._keys import packed, particle_keys, root_key, unpacked
-from epf.numerics._sums import Compensated
 from epf.posterior._chart import Chart
 
+NONE = -1  # `replayed` while there are no new filters
 _FEW = 0.3  # share of the nodes: new ones are drawn when the effective number falls below it
 _LEAST = 0.25  # share of the nodes: the least effective number under a flattened posterior
 _PROGRESS = 0.8  # new nodes help if this share of their effective number is above that of the old
@@ -36,11 +38,11 @@ _REACH = 4.0  # robust standard deviations, at which draws of the prior are clip
 
 
 class MarginalState(eqx.Module):
-    """The nodes in use, those whose filters replay the observations, and how far these are."""
+    """The nodes in use, the function through them, and the nodes whose filters replay the observations."""
 
     old: Nodes
+    surface: Surface
     new: Nodes
-    log_mass: Float[Array, ""]
     t: Int[Array, ""]
     replayed: Int[Array, ""]
     """Observations that the new filters have taken in; -1 while there are none."""
@@ -53,6 +55,15 @@ class MarginalState(eqx.Module):
     seed: UInt32[Array, "3"]
 
 
+class Noted(eqx.Module):
+    """What the filters in use made of the new observation."""
+
+    resampled: Bool[Array, ""]
+    collapsed: Bool[Array, ""]
+    invalid: Int[Array, ""]
+    lost: Bool[Array, ""]
+
+
 class MarginalNodes(ReplayingFilter):
     """The marginal filter of one model, replaying at most `replays` observations per step."""
 
@@ -60,6 +71,7 @@ class MarginalNodes(ReplayingFilter):
     parameters: Parameters
     replays: int = eqx.field(static=True)
     chart: Chart
+    points: Points
     filters: Any
     """How the filters at the nodes work: of particles (`Filters`) or exact (`KalmanFilters`)."""
     nodes: int = eqx.field(static=True)
@@ -67,34 +79,62 @@ class MarginalNodes(ReplayingFilter):
     discount: float = eqx.field(static=True)
 
     def init(self, key: PRNGKeyArray) -> MarginalState:
-        nodes = self._fresh(self._first_proposal(), jnp.asarray(0), packed(key))
+        nodes = self._fresh(self._first_proposal(), jnp.asarray(0), packed(key)).weighed()
         counts = jnp.asarray(0), jnp.asarray(NONE), jnp.asarray(0), jnp.asarray(float(self.nodes)), jnp.asarray(False)
-        return MarginalState(nodes, nodes, self._log_mass(nodes), *counts, packed(key))
+        surface = Surface.of_prior(self.chart, nodes, self.points.surface)
+        return MarginalState(nodes, surface, nodes, *counts, packed(key))
 
     def step(
         self, key: PRNGKeyArray, state: MarginalState, y: Float[Array, "*y"], u: Array | None, past: Past | None = None
     ) -> tuple[MarginalState, Info]:
-        old, seen = self._take_in(key, state.old, y, u)
-        old = old.on_level()
-        mass = self._log_mass(old)
-        weight = jax.nn.softmax(self.log_weights(old))
-        after = eqx.tree_at(lambda s: (s.old, s.log_mass, s.t), state, (old, mass, state.t + 1))
+        """Turns: the first takes in the observation, each further one lets the new filters take in an old one.
+
+        One loop for both, since the filters are most of the program and so are compiled once.
+        """
         if self.moves:
-            after = self._follow(after, required(past))
-        # New nodes bring their own estimate of the evidence of all observations.
-        now, before = after.old.level, state.old.level
+            old_rows = required(past)
+
+            def going_on(carry: tuple[MarginalState, Noted, Int[Array, ""]]) -> Bool[Array, ""]:
+                state, _, turn = carry
+                at_hand = (state.t <= self.replays) | (turn == 1)  # new filters begin with the first observation
+                follows = (state.replayed >= 0) | (self._is_due(state) & at_hand)
+                return (turn == 0) | ((turn <= self.replays) & follows)
+
+            def go_on(
+                carry: tuple[MarginalState, Noted, Int[Array, ""]],
+            ) -> tuple[MarginalState, Noted, Int[Array, ""]]:
+                state, noted, turn = carry
+                first = turn == 0
+                begins = ~first & (state.replayed < 0)
+                state = jax.lax.cond(begins, lambda: self._begin(state), lambda: state)
+                number = jnp.maximum(state.replayed, 0)
+                again = jax.random.fold_in(unpacked(state.seed), number + 1)
+                row = jax.tree.map(lambda new, old: jnp.where(first, new, old), (y, u), old_rows.row(number))
+                state, noted = self._turn(
+                    unpacked(jnp.where(first, packed(key), packed(again))), state, noted, first, *row
+                )
+                return state, noted, turn + 1
+
+            none = Noted(jnp.asarray(False), jnp.asarray(False), jnp.asarray(0), jnp.asarray(False))
+            after, noted, _ = jax.lax.while_loop(going_on, go_on, (state, none, jnp.asarray(0)))
+        else:
+            after, noted = self._turn(key, state, None, True, y, u)
+        old, before = after.old, state.old
         info = Info(
-            after.log_mass - state.log_mass + ((now.total - before.total) + (now.error - before.error)),
-            jnp.sum(jnp.where(weight > 0.0, weight * self._of_nodes(old.bank.ess, jnp.sum), 0.0)),
-            seen.resampled,
-            jnp.all(seen.collapsed),
-            jnp.max(jnp.where(weight > 1e-6, self._of_nodes(seen.invalid, jnp.max), 0)),
-            jnp.all(seen.lost) | ~jnp.isfinite(mass),
+            # New nodes bring their own estimate of the evidence of all observations.
+            old.log_mass
+            - before.log_mass
+            + ((old.level.total - before.level.total) + (old.level.error - before.level.error)),
+            jnp.sum(jnp.where(old.weights > 0.0, old.weights * self._of_nodes(old.bank.ess, jnp.sum), 0.0)),
+            noted.resampled,
+            noted.collapsed,
+            noted.invalid,
+            noted.lost | ~jnp.isfinite(old.log_mass),
         )
         return after, info
 
     def posterior(self, state: MarginalState) -> NodePosterior:
-        return self._posterior(state.old)
+        return NodePosterior.of(self.chart, state.old, state.surface, self.points.surface)
 
     def next_replayed(self, state: MarginalState) -> Int[Array, ""]:
         # New filters may begin within the step, with the first observation.
@@ -109,88 +149,86 @@ class MarginalNodes(ReplayingFilter):
             "regrid": moving,
         }
 
-    def log_weights(self, nodes: Nodes) -> Float[Array, " nodes"]:
-        """Importance weights: prior x likelihood / the density that the node was drawn from."""
-        found = nodes.log_target(self.chart) - nodes.proposal.log_density(nodes.z)
-        return found + nodes.correction(found)
+    def _turn(
+        self,
+        key: PRNGKeyArray,
+        state: MarginalState,
+        noted: Noted | None,
+        first: Bool[Array, ""] | bool,
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> tuple[MarginalState, Noted]:
+        """The old filters (on the `first` turn) or the new ones take in one observation.
 
-    def _follow(self, state: MarginalState, past: Past) -> MarginalState:
-        """Begin new filters where the old nodes have become few, let them catch up, and hand over."""
+        After it the old nodes are weighed; the new ones once they have seen all observations, and then they may take over.
+        """
 
-        def going_on(carry: tuple[MarginalState, Int[Array, ""]]) -> Bool[Array, ""]:
-            state, left = carry
-            return (left > 0) & ((state.replayed >= 0) | (self._is_due(state) & self._is_at_hand(state, left)))
+        def chosen(one: Any, other: Any) -> Any:
+            return one if first is True else jax.tree.map(lambda a, b: jnp.where(first, a, b), one, other)
 
-        def go_on(carry: tuple[MarginalState, Int[Array, ""]]) -> tuple[MarginalState, Int[Array, ""]]:
-            state, left = carry
-            state = jax.lax.cond(state.replayed >= 0, lambda: state, lambda: self._begin(state))
-            new, replayed = replay(state.new, state.replayed, state.t, left, state.seed, past, self._again)
-            left = left - jnp.maximum(replayed - state.replayed, 1)
-            state = eqx.tree_at(lambda s: (s.new, s.replayed), state, (new, replayed))
-            state = jax.lax.cond(replayed >= state.t, lambda: self._take_over(state), lambda: state)
-            return state, left
+        nodes, seen = self._take_in(key, chosen(state.old, state.new), y, u)
+        t, replayed = state.t + first, jnp.where(first, state.replayed, state.replayed + 1)
+        parts = chosen(nodes, state.old), chosen(state.new, nodes), t, replayed
+        state = eqx.tree_at(lambda s: (s.old, s.new, s.t, s.replayed), state, parts)
 
-        return jax.lax.while_loop(going_on, go_on, (state, jnp.asarray(self.replays)))[0]
+        def settled() -> tuple[MarginalState, Noted]:
+            weighed = nodes.weighed()
+            now = self._noted(seen, weighed)
+            after = self._settled(state, weighed, first)
+            return after, now if noted is None else chosen(now, noted)
 
-    def _is_due(self, state: MarginalState) -> Bool[Array, ""]:
-        """Whether few nodes count; where new ones did not help, only when far fewer count than then."""
-        count = self._effective(state.old)
-        return (count < _FEW * self.nodes) & (~state.stalled | (count < _PROGRESS * state.reached))
+        if noted is None:
+            return settled()
+        return jax.lax.cond(first | (replayed >= t), settled, lambda: (state, noted))
 
-    def _effective(self, nodes: Nodes) -> Float[Array, ""]:
-        return effective(jax.nn.softmax(self.log_weights(nodes)))
-
-    def _is_at_hand(self, state: MarginalState, left: Int[Array, ""]) -> Bool[Array, ""]:
-        """Whether the runner has handed over the first observations, with which new filters begin."""
-        return (state.t <= self.replays) | (left == self.replays)
-
-    def _begin(self, state: MarginalState) -> MarginalState:
-        found = self._posterior(state.old)
-        flat, power = flattened(self.log_weights(state.old), _LEAST * self.nodes)
-        own, count = jax.nn.softmax(flat), found.z.shape[0]
-        weights = jnp.where(found.trusted, found.weights, jnp.pad(own, (0, count - self.nodes)))
-        # A flattened posterior is wide enough: with a margin on top the nodes would never contract.
-        wider = jnp.where(found.trusted, 1.0, power)
-        proposal = fitted(found.z, weights, wider)
-        sound = jnp.all(jnp.isfinite(proposal.lower)) & jnp.all(jnp.isfinite(proposal.mean))
-        proposal = jax.tree.map(lambda new, old: jnp.where(sound, new, old), proposal, state.old.proposal)
-        fresh = self._fresh(proposal, state.rounds, state.seed)
-        return eqx.tree_at(lambda s: (s.new, s.replayed), state, (fresh, jnp.zeros_like(state.replayed)))
-
-    def _take_over(self, state: MarginalState) -> MarginalState:
-        """The new nodes in place of the old, if more of them count or they have found more mass."""
-        new = state.new.on_level()
-        before, after = self._effective(state.old), self._effective(new)
+    def _settled(self, state: MarginalState, nodes: Nodes, first: Bool[Array, ""] | bool) -> MarginalState:
+        """The state with these nodes in use: the old ones after an observation, or the new ones if they are better."""
+        old = state.old
         # Far from the posterior one node has all the weight, of the old nodes and of the new: then the higher ones win.
-        higher = self._log_evidence(new) > self._log_evidence(state.old) + _HIGHER
-        better = higher | (after > before)
-        nodes = jax.tree.map(lambda one, other: jnp.where(better, one, other), new, state.old)
+        higher = nodes.log_mass + nodes.level.value > old.log_mass + old.level.value + _HIGHER
+        better = first | higher | (nodes.effective > old.effective)
+        kept = jax.tree.map(lambda one, other: jnp.where(better, one, other), nodes, old)
+        stalled = ~higher & (_PROGRESS * nodes.effective < old.effective)
         return MarginalState(
-            nodes,
-            new,
-            self._log_mass(nodes),
+            kept,
+            Surface.through(kept, self.points.surface),
+            state.new,
             state.t,
-            jnp.full_like(state.replayed, NONE),
-            state.rounds + 1,
-            jnp.maximum(before, after),
-            ~higher & (_PROGRESS * after < before),
+            jnp.where(first, state.replayed, NONE),
+            jnp.where(first, state.rounds, state.rounds + 1),
+            jnp.where(first, state.reached, jnp.maximum(old.effective, nodes.effective)),
+            jnp.where(first, state.stalled, stalled),
             state.seed,
         )
 
-    def _again(self, key: PRNGKeyArray, nodes: Nodes, y: Array, u: Array | None) -> Nodes:
-        return self._take_in(key, nodes, y, u)[0].on_level()
+    def _noted(self, seen: Seen, nodes: Nodes) -> Noted:
+        invalid = jnp.where(nodes.weights > 1e-6, self._of_nodes(seen.invalid, jnp.max), 0)
+        return Noted(
+            jnp.asarray(seen.resampled),
+            jnp.all(seen.collapsed),
+            jnp.max(invalid),
+            jnp.all(seen.lost) | ~jnp.isfinite(nodes.log_mass),
+        )
 
-    def _log_mass(self, nodes: Nodes) -> Float[Array, ""]:
-        """The logarithm of the importance sampling estimate of the integral of prior x likelihood."""
-        return jax.nn.logsumexp(self.log_weights(nodes)) - jnp.log(float(self.nodes))
+    def _is_due(self, state: MarginalState) -> Bool[Array, ""]:
+        """Whether few nodes count; where new ones did not help, only when far fewer count than then."""
+        count = state.old.effective
+        return (count < _FEW * self.nodes) & (~state.stalled | (count < _PROGRESS * state.reached))
 
-    def _log_evidence(self, nodes: Nodes) -> Float[Array, ""]:
-        return self._log_mass(nodes) + nodes.level.value
-
-    def _posterior(self, nodes: Nodes) -> NodePosterior:
-        p = self.parameters.size
-        points = white_points(max(POINTS, self.nodes), p)
-        return NodePosterior.of(self.chart, nodes, self.log_weights(nodes), points)
+    def _begin(self, state: MarginalState) -> MarginalState:
+        """The state with new nodes, drawn from a distribution near the posterior."""
+        old, surface = state.old, state.surface
+        white, smooth = weighted_points(old, surface, self.points.surface)
+        flat, power = flattened(old.log_weights, _LEAST * self.nodes)
+        own = jnp.pad(jax.nn.softmax(flat), (0, white.shape[0] - self.nodes))
+        weights = jnp.where(surface.trusted, smooth, own)
+        # A flattened posterior is wide enough: with a margin on top the nodes would never contract.
+        wider = jnp.where(surface.trusted, 1.0, power)
+        proposal = fitted(old.proposal.point(white), weights, wider)
+        sound = jnp.all(jnp.isfinite(proposal.lower)) & jnp.all(jnp.isfinite(proposal.mean))
+        proposal = jax.tree.map(lambda new, old: jnp.where(sound, new, old), proposal, old.proposal)
+        fresh = self._fresh(proposal, state.rounds, state.seed)
+        return eqx.tree_at(lambda s: (s.new, s.replayed), state, (fresh, jnp.zeros_like(state.replayed)))
 
     def _first_proposal(self) -> Student:
         """The distribution for draws of the prior, clipped where its tails are heavy."""
@@ -203,35 +241,33 @@ class MarginalNodes(ReplayingFilter):
 
     def _fresh(self, proposal: Student, number: Array, seed: UInt32[Array, "3"]) -> Nodes:
         """New nodes, whose filters have seen nothing yet."""
-        p, streams = self.parameters.size, self.filters.streams
-        shift = jax.random.uniform(jax.random.fold_in(unpacked(seed), -1 - number), (p,))
-        z = proposal.point(white_points(self.nodes, p, shift))
-        bank = self.filters.start(unpacked(seed), self.model, self._thetas(z))
-        none = jnp.zeros((streams, self.nodes))
-        return Nodes(
-            proposal,
-            z,
-            none,
-            Compensated.zero(),
-            none,
-            jnp.zeros(self.nodes),
-            jnp.zeros(self.nodes),
-            jnp.asarray(0),
-            bank,
-        )
+        shift = jax.random.uniform(jax.random.fold_in(unpacked(seed), -1 - number), (self.parameters.size,))
+        nodes = Nodes.drawn(self.chart, proposal, self.points.shifted(shift), self.filters.streams)
+        bank = self.filters.start(unpacked(seed), self.model, self._thetas(nodes))
+        return eqx.tree_at(lambda n: n.bank, nodes, bank, is_leaf=lambda leaf: leaf is None)
 
     def _take_in(self, key: PRNGKeyArray, nodes: Nodes, y: Float[Array, "*y"], u: Array | None) -> tuple[Nodes, Seen]:
-        bank, seen = self.filters.step(key, self.model, self._thetas(nodes.z), nodes.bank, y, u)
+        bank, seen = self.filters.step(key, self.model, self._thetas(nodes), nodes.bank, y, u)
         found = jnp.where(seen.collapsed, DEAD, seen.log_likelihood)
         increments = jnp.where(jnp.all(seen.collapsed), 0.0, found).reshape(nodes.values.shape)
         if self.discount < 1.0:
             nodes = eqx.tree_at(lambda n: (n.values, n.variance), nodes, replace_fn=lambda leaf: self.discount * leaf)
         return nodes.taken(increments, bank, seen.rounding), seen
 
-    def _thetas(self, z: Float[Array, "nodes p"]) -> Float[Array, "filters p"]:
+    def _thetas(self, nodes: Nodes) -> Float[Array, "filters p"]:
         """The parameters of all filters: stream after stream."""
-        return jnp.tile(jax.vmap(self.chart.theta)(z), (self.filters.streams, 1))
+        return jnp.tile(nodes.theta, (self.filters.streams, 1))
 
     def _of_nodes(self, values: Array, summary: Any = jnp.mean) -> Shaped[Array, " nodes"]:
         """One value per node, from one per filter."""
         return summary(values.reshape(self.filters.streams, -1), axis=0)
+
+
+def required(past: Past | None) -> Past:
+    """The old observations, or a sentence for someone who steps the filter by hand without them."""
+    if past is None:
+        raise SettingError(
+            "MarginalEPF replays old observations: run it with epf.fit or epf.Stream, give step() the `past`, or choose "
+            "MarginalEPF(regrid=False)."
+        )
+    return past

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from epf.numerics._linear_algebra import cholesky, log_determinant, solve_lower
+from epf.numerics._linear_algebra import cholesky, log_determinant, solve
 from epf.numerics._sums import Compensated
 from epf.posterior._chart import Chart
 
@@ -30,6 +30,8 @@ _HALVINGS = 20
 _BLOCK = 20  # steps over which the errors of a filter are correlated
 DEAD = -1e30  # log-likelihood of a filter that could not explain an observation
 _FAR = 20.0  # nats below the peak, at which a node tells nothing of the variance
+_POINTS = 2048  # of the function through the nodes
+_RIDGE = 1e-3  # keeps the fit of the variance sound where few nodes count
 
 
 class Student(eqx.Module):
@@ -41,11 +43,9 @@ class Student(eqx.Module):
     def point(self, white: Float[Array, "many p"]) -> Float[Array, "many p"]:
         return self.mean + white @ self.lower.T
 
-    def white(self, z: Float[Array, "many p"]) -> Float[Array, "many p"]:
-        return jax.vmap(lambda z: solve_lower(self.lower, z - self.mean))(z)
-
-    def log_density(self, z: Float[Array, "many p"]) -> Float[Array, " many"]:
-        return white_log_density(self.white(z)) - 0.5 * log_determinant(self.lower)
+    def log_density(self, white: Float[Array, "many p"]) -> Float[Array, " many"]:
+        """The log-density at points in units of the distribution."""
+        return white_log_density(white) - 0.5 * log_determinant(self.lower)
 
 
 def white_log_density(white: Float[Array, "many p"]) -> Float[Array, " many"]:
@@ -59,7 +59,12 @@ class Nodes(eqx.Module):
     """Nodes, the distribution they were drawn from, and what their filters have found."""
 
     proposal: Student
+    white: Float[Array, "nodes p"]
+    """The nodes in units of the distribution that they were drawn from."""
     z: Float[Array, "nodes p"]
+    theta: Float[Array, "nodes p"]
+    log_ratio: Float[Array, " nodes"]
+    """Prior over the density that the nodes were drawn from."""
     values: Float[Array, "streams nodes"]
     """The log-likelihoods, relative to a level that all share."""
     level: Compensated
@@ -70,52 +75,94 @@ class Nodes(eqx.Module):
     rounding: Float[Array, " nodes"]
     """The sum of squares of what rounding changed the log-likelihoods by."""
     t: Int[Array, ""]
+    log_weights: Float[Array, " nodes"]
+    """Importance weights, as they were when last computed (`weighed`)."""
+    correction: Float[Array, " nodes"]
+    """What the log-likelihoods were low by, at that time."""
     bank: Any
 
+    @classmethod
+    def drawn(cls, chart: Chart, proposal: Student, white: Float[Array, "nodes p"], streams: int) -> "Nodes":
+        """Nodes without filters, which have seen nothing."""
+        z, none = proposal.point(white), jnp.zeros(white.shape[0])
+        log_ratio = jax.vmap(chart.log_prior)(z) - proposal.log_density(white)
+        many = jnp.zeros((streams, white.shape[0]))
+        found = many, Compensated.zero(), many, none, none, jnp.asarray(0), none, none, None
+        return cls(proposal, white, z, jax.vmap(chart.theta)(z), log_ratio, *found)
+
     def taken(self, increments: Float[Array, "streams nodes"], bank: Any, rounding: Array | None) -> "Nodes":
-        """The nodes after an observation."""
+        """The nodes after an observation, with the largest log-likelihood at zero: what it was is added to the level."""
         rounded = self.rounding if rounding is None else self.rounding + jnp.square(rounding)
         values = jnp.maximum(self.values + increments, DEAD)
+        top = jnp.max(_pooled(values))
+        top = jnp.where(top > 0.5 * DEAD, top, 0.0)
         block, t = self.block + jnp.maximum(increments, DEAD), self.t + 1
         ends = t % _BLOCK == 0
         spread = jnp.var(block, axis=0, ddof=1) if block.shape[0] > 1 else jnp.zeros_like(self.variance)
         variance = jnp.minimum(self.variance + jnp.where(ends, spread, 0.0), -DEAD)
-        return Nodes(self.proposal, self.z, values, self.level, jnp.where(ends, 0.0, block), variance, rounded, t, bank)
-
-    def on_level(self) -> "Nodes":
-        """The same with the largest log-likelihood at zero: what it was is added to the level."""
-        top = jnp.max(self.pooled())
-        top = jnp.where(top > 0.5 * DEAD, top, 0.0)
-        values = jnp.maximum(self.values - top, DEAD)
-        return eqx.tree_at(lambda n: (n.values, n.level), self, (values, self.level.add(top)))
+        return eqx.tree_at(
+            lambda n: (n.values, n.level, n.block, n.variance, n.rounding, n.t, n.bank),
+            self,
+            (
+                jnp.maximum(values - top, DEAD),
+                self.level.add(top),
+                jnp.where(ends, 0.0, block),
+                variance,
+                rounded,
+                t,
+                bank,
+            ),
+        )
 
     @property
     def alive(self) -> Bool[Array, "streams nodes"]:
         return self.values > 0.5 * DEAD
 
-    def pooled(self) -> Float[Array, " nodes"]:
-        """The mean of the streams' log-likelihoods; a stream that died counts as likelihood zero."""
-        alive = self.alive
-        count = jnp.sum(alive, axis=0)
-        mean = jnp.sum(jnp.where(alive, self.values, 0.0), axis=0) / jnp.maximum(count, 1)
-        return jnp.where(count > 0, mean + jnp.log(jnp.maximum(count, 1) / alive.shape[0]), DEAD)
+    @property
+    def weights(self) -> Float[Array, " nodes"]:
+        return jax.nn.softmax(self.log_weights)
 
-    def log_target(self, chart: Chart) -> Float[Array, " nodes"]:
-        """Prior x likelihood at the nodes, before the correction."""
-        found = jax.vmap(chart.log_prior)(self.z) + self.pooled()
-        return jnp.where(jnp.isnan(found), -jnp.inf, jnp.maximum(found, DEAD))
+    @property
+    def effective(self) -> Float[Array, ""]:
+        """The effective number of nodes."""
+        return effective(self.weights)
 
-    def correction(self, log_weights: Float[Array, " nodes"]) -> Float[Array, " nodes"]:
+    @property
+    def log_mass(self) -> Float[Array, ""]:
+        """The logarithm of the importance sampling estimate of the integral of prior x likelihood, above the level."""
+        return jax.nn.logsumexp(self.log_weights) - jnp.log(float(self.z.shape[0]))
+
+    def weighed(self) -> "Nodes":
+        """The nodes with their present weights: prior x likelihood / the density that the node was drawn from."""
+        found = self.log_ratio + _pooled(self.values)
+        found = jnp.where(jnp.isnan(found), -jnp.inf, jnp.maximum(found, DEAD))
+        correction = self._correction(found)
+        return eqx.tree_at(lambda n: (n.log_weights, n.correction), self, (found + correction, correction))
+
+    def apart(self) -> Float[Array, "streams nodes"]:
+        """What each stream's log-likelihood differs by from the mean of all."""
+        apart = jnp.where(self.alive, self.values - _pooled(self.values), 0.0)
+        return apart - jnp.mean(apart, axis=0)
+
+    def _correction(self, log_weights: Float[Array, " nodes"]) -> Float[Array, " nodes"]:
         """Half the variance of one stream, a parabola in each parameter: what the log of an estimate is low by."""
         if self.values.shape[0] == 1:
             return jnp.zeros_like(self.variance)
-        white = self.proposal.white(self.z)
         near = jax.nn.softmax(log_weights) * (log_weights > jnp.max(log_weights) - _FAR)
-        design = jnp.concatenate([jnp.ones_like(white[:, :1]), white, jnp.square(white)], axis=1)
-        square = (design * near[:, None]).T @ design
-        ridge = jnp.diag(jnp.where(jnp.arange(square.shape[0]) > 0, 1e-3, 1e-6)) * jnp.sum(near)
+        near = near / jnp.sum(near)
+        design = jnp.concatenate([jnp.ones_like(self.white[:, :1]), self.white, jnp.square(self.white)], axis=1)
+        design = design / jnp.sqrt(near @ jnp.square(design) + 1e-12)
+        square = (design * near[:, None]).T @ design + _RIDGE * jnp.eye(design.shape[1])
         variance = jnp.where(near > 0.0, self.variance, 0.0)
-        return 0.5 * design @ jnp.linalg.solve(square + ridge, (design * near[:, None]).T @ variance)
+        return 0.5 * design @ solve(cholesky(square), (design * near[:, None]).T @ variance)
+
+
+def _pooled(values: Float[Array, "streams nodes"]) -> Float[Array, " nodes"]:
+    """The mean of the streams' log-likelihoods; a stream that died counts as likelihood zero."""
+    alive = values > 0.5 * DEAD
+    count = jnp.sum(alive, axis=0)
+    mean = jnp.sum(jnp.where(alive, values, 0.0), axis=0) / jnp.maximum(count, 1)
+    return jnp.where(count > 0, mean + jnp.log(jnp.maximum(count, 1) / alive.shape[0]), DEAD)
 
 
 def fitted(z: Float[Array, "many p"], weights: Float[Array, " many"], wider: Float[Array, ""] | float = 1.0) -> Student:
@@ -155,20 +202,34 @@ def effective(weights: Float[Array, " nodes"]) -> Float[Array, ""]:
     return 1.0 / jnp.sum(weights**2)
 
 
-def white_points(count: int, p: int, shift: Float[Array, " p"] | None = None) -> Float[Array, "count p"]:
-    """Quasi-random points of the standard distribution, shifted by `shift` on the unit torus."""
-    uniform, radius = _uniform_points(count, p)
-    if shift is None:  # in NumPy, as XLA would take seconds to fold the constants
-        return jnp.asarray(_normal_points(count, p) * radius[:, None], float)
-    share = jnp.mod(jnp.asarray(uniform, float) + shift, 1.0)
-    return jax.scipy.special.ndtri(jnp.clip(share, 1e-6, 1.0 - 1e-6)) * jnp.asarray(radius, float)[:, None]
+class Points(eqx.Module):
+    """Quasi-random points of the standard distribution: of the nodes, and of the function through them.
+
+    They are arrays of the bound filter and not constants of its program, which XLA would take seconds to fold.
+    """
+
+    uniform: Float[Array, "nodes p"]
+    radius: Float[Array, " nodes"]
+    """What stretches normal points to Student's."""
+    surface: Float[Array, "points p"]
+
+    @classmethod
+    def of(cls, nodes: int, p: int) -> "Points":
+        uniform, radius = _uniform_points(nodes, p)
+        return cls(*(jnp.asarray(part, float) for part in (uniform, radius, _white_points(max(_POINTS, nodes), p))))
+
+    def shifted(self, shift: Float[Array, " p"]) -> Float[Array, "nodes p"]:
+        """The points of the nodes, shifted on the unit torus."""
+        share = jnp.mod(self.uniform + shift, 1.0)
+        return jax.scipy.special.ndtri(jnp.clip(share, 1e-6, 1.0 - 1e-6)) * self.radius[:, None]
 
 
 @lru_cache
-def _normal_points(count: int, p: int) -> Float[np.ndarray, "count p"]:
+def _white_points(count: int, p: int) -> Float[np.ndarray, "count p"]:
     from scipy.special import ndtri
 
-    return ndtri(np.clip(_uniform_points(count, p)[0], 1e-6, 1.0 - 1e-6))
+    uniform, radius = _uniform_points(count, p)
+    return ndtri(np.clip(uniform, 1e-6, 1.0 - 1e-6)) * radius[:, None]
 
 
 @lru_cache

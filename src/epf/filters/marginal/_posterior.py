@@ -1,5 +1,6 @@
 """The posterior of nodes: their own weights or, where a smooth function fits them, many more points of that."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
@@ -9,7 +10,6 @@ from epf.polynomial._kriging import krige, terms
 from epf.posterior._chart import Chart
 from epf.posterior._posterior import ErrorEstimate, WeightedThetas, shifts, standard_error, student
 
-POINTS = 2048
 # Nats at nodes left out, up to which the smooth function stands for the log-posterior. It passes through the nodes that it
 # has, so it is better than this; the alternative, weights of the nodes alone, is off by 0.2 sds if 25 of them matter.
 _TRUSTED = 1.0
@@ -23,72 +23,78 @@ _LEFT_OF_BIAS = 1.0 / 3.0  # of the correction: measured on an AR(1), T = 1000 t
 _OUTERMOST = 1.0 / 32.0  # share of the nodes on each side of each parameter that tells of mass beyond
 
 
-class NodePosterior(WeightedThetas):
-    """Weighted points of theta; the state's moments are those of the filters, each given its node's weight."""
+class Surface(eqx.Module):
+    """The smooth function through the log-posteriors of the nodes, by its values at fixed points of the proposal.
 
-    z: Float[Array, "particles p"]
-    white: Float[Array, "particles p"]
-    """The points of theta in units of the distribution that the nodes were drawn from."""
-    white_nodes: Float[Array, "nodes p"]
-    node_theta: Float[Array, "nodes p"]
-    node_weights: Float[Array, " nodes"]
-    nodes: Nodes
-    correction: Float[Array, " nodes"]
-    apart: Float[Array, "streams particles"]
-    """What each stream's log-likelihood differs by from the mean of all, at the points."""
+    It stands for the log-posterior where it misses nodes that are left out by little (`trusted`).
+    """
+
+    log_density: Float[Array, " points"]
+    """Over that of the proposal."""
+    apart: Float[Array, "streams points"]
+    """What each stream's log-likelihood differs by from the mean of all."""
     left_out: Float[Array, " nodes"]
-    """How far the smooth function is off at each node if that is left out, in nats; 1 where it is not used."""
+    """How far the function is off at each node if that is left out, in nats; 1 where it is not used."""
     trusted: Bool[Array, ""]
 
     @classmethod
-    def of(
-        cls, chart: Chart, nodes: Nodes, log_weights: Float[Array, " nodes"], standard: Float[Array, "points p"]
-    ) -> "NodePosterior":
-        """What the nodes say; `standard` are points of the standard distribution at which the smooth function is looked at.
+    def of_prior(cls, chart: Chart, nodes: Nodes, standard: Float[Array, "points p"]) -> "Surface":
+        """The prior itself, while nothing was seen."""
+        log_prior = jax.vmap(chart.log_prior)(nodes.proposal.point(standard))
+        apart = jnp.zeros((nodes.values.shape[0], standard.shape[0]))
+        return cls(log_prior - white_log_density(standard), apart, jnp.zeros(nodes.z.shape[0]), jnp.asarray(True))
 
-        Where the function through the nodes misses those left out by little, it stands for the log-posterior, and the points
-        are many; where not, they are the nodes, and what is over has no weight.
-        """
-        proposal, z = nodes.proposal, nodes.z
-        node_weights = jax.nn.softmax(log_weights)
-        (count, p), many = z.shape, standard.shape[0]
-        white = proposal.white(z)
-        own = jnp.concatenate([z, jnp.broadcast_to(proposal.mean, (many - count, p))])
-        own_white = jnp.concatenate([white, jnp.zeros((many - count, p))])
-        own_weights = jnp.pad(node_weights, (0, many - count))
-        log_target = log_weights + proposal.log_density(z)
+    @classmethod
+    def through(cls, nodes: Nodes, standard: Float[Array, "points p"]) -> "Surface":
+        """The function through the highest nodes, at these points; none where they are fewer than a quadratic needs."""
+        (count, p), streams = nodes.z.shape, nodes.values.shape[0]
+        if count < _SPARE * terms(p):
+            none = jnp.zeros(standard.shape[0])
+            return cls(none, jnp.zeros((streams, standard.shape[0])), jnp.ones(count), jnp.asarray(False))
+        white = nodes.white
+        log_target = nodes.log_weights + white_log_density(white)
         below = jnp.max(log_target) - log_target
         below = jnp.where(jnp.isfinite(below), jnp.minimum(below, _LOWEST), _LOWEST)
-        apart = _apart(nodes)
-        if count < _SPARE * terms(p):
-            trusted, left_out = jnp.asarray(False), jnp.ones(count)
-            points, places, weights = own, own_white, own_weights
-            apart = jnp.pad(apart, ((0, 0), (0, many - count)))
-        else:
-            highest = jnp.argsort(below)[: _MOST * terms(p)]
-            near = below[highest]
-            columns = jnp.concatenate([-near[:, None], apart.T[highest]], axis=1)
-            function, missed = krige(white[highest], columns, 1.0 + jnp.square(near / _FAR))
-            at_nodes = function(white)[:, 0]
-            left_out = (at_nodes + below).at[highest].set(missed)
-            # By the nodes' own weights and by those that the function gives them, so that it cannot invent mass.
-            claimed = jax.nn.softmax(at_nodes - white_log_density(white))
-            left_out_weights = jnp.maximum(node_weights, claimed)
-            trusted = jnp.sqrt(left_out_weights @ jnp.square(left_out)) < _TRUSTED
-            found = function(standard)
-            smooth = jax.nn.softmax(found[:, 0] - white_log_density(standard))
-            trusted &= jnp.all(jnp.isfinite(smooth)) & _agree(proposal.point(standard), smooth, z, node_weights)
-            apart = jnp.where(trusted, found[:, 1:].T, jnp.pad(apart, ((0, 0), (0, many - count))))
-            points = jnp.where(trusted, proposal.point(standard), own)
-            places = jnp.where(trusted, standard, own_white)
-            weights = jnp.where(trusted, smooth, own_weights)
-            left_out = jnp.where(trusted, left_out, 1.0)
-        theta = jax.vmap(chart.theta)(points).T
-        node_theta = jax.vmap(chart.theta)(z)
-        return cls(
-            chart.parameters, theta, weights, points, places, white, node_theta, node_weights, nodes,
-            nodes.correction(log_weights), apart, left_out, trusted,
-        )  # fmt: skip
+        highest = jnp.argsort(below)[: _MOST * terms(p)]
+        near, apart = below[highest], jnp.clip(nodes.apart(), -_LOWEST, _LOWEST).T[highest]
+        function, missed = krige(
+            white[highest], jnp.concatenate([-near[:, None], apart], axis=1), 1.0 + jnp.square(near / _FAR)
+        )
+        everywhere = function(jnp.concatenate([white, standard]))
+        at_nodes, found = everywhere[:count, 0], everywhere[count:]
+        left_out = (at_nodes + below).at[highest].set(missed)
+        # By the nodes' own weights and by those that the function gives them, so that it cannot invent mass.
+        own = nodes.weights
+        claimed = jax.nn.softmax(at_nodes - white_log_density(white))
+        log_density = found[:, 0] - white_log_density(standard)
+        smooth = jax.nn.softmax(log_density)
+        trusted = jnp.sqrt(jnp.maximum(own, claimed) @ jnp.square(left_out)) < _TRUSTED
+        trusted &= jnp.all(jnp.isfinite(smooth)) & _agree(standard, smooth, white, own)
+        return cls(log_density, found[:, 1:].T, jnp.where(trusted, left_out, 1.0), trusted)
+
+
+class NodePosterior(WeightedThetas):
+    """Weighted points of theta; the state's moments are those of the filters, each given its node's weight.
+
+    The points are those of the smooth function where that is trusted. Where it is not, they are the nodes, and the points
+    that are left over have no weight.
+    """
+
+    white: Float[Array, "particles p"]
+    """The points of theta in units of the distribution that the nodes were drawn from."""
+    nodes: Nodes
+    node_weights: Float[Array, " nodes"]
+    surface: Surface
+
+    @classmethod
+    def of(cls, chart: Chart, nodes: Nodes, surface: Surface, standard: Float[Array, "points p"]) -> "NodePosterior":
+        white, weights = weighted_points(nodes, surface, standard)
+        theta = jax.vmap(chart.theta)(nodes.proposal.point(white)).T
+        return cls(chart.parameters, theta, weights, white, nodes, nodes.weights, surface)
+
+    @property
+    def trusted(self) -> Bool[Array, ""]:
+        return self.surface.trusted
 
     def bandwidth(self, size: Float[Array, ""]) -> Float[Array, ""]:
         """Narrow where the points are those of a smooth function: they are evenly spread, unlike random draws."""
@@ -104,7 +110,7 @@ class NodePosterior(WeightedThetas):
         chosen = jax.random.choice(k_point, self.weights.shape[0], (count,), p=self.weights)
 
         def nearest(white: Float[Array, " p"]) -> Int[Array, ""]:
-            gap = jnp.sum(jnp.square(self.white_nodes - white), axis=1)
+            gap = jnp.sum(jnp.square(self.nodes.white - white), axis=1)
             return jnp.argmin(jnp.where(self.node_weights > 0.0, gap, jnp.inf))
 
         nodes = jax.lax.map(lambda i: nearest(self.white[i]), chosen)
@@ -123,18 +129,20 @@ class NodePosterior(WeightedThetas):
 
     def error(self) -> ErrorEstimate:
         """By first-order changes of the nodes' weights: no second posterior is computed."""
-        theta, weights, nodes = self.node_theta, self.node_weights, self.nodes
+        nodes, weights, surface = self.nodes, self.node_weights, self.surface
+        theta, count = nodes.theta, nodes.z.shape[0]
         mean, sd = self.moments()
         zero = jnp.zeros((2, theta.shape[1]))
         streams = nodes.values.shape[0]
         if streams > 1:
-            moved = shifts(self.theta.T, self.weights, self.apart)
+            own = jnp.pad(nodes.apart(), ((0, 0), (0, self.weights.shape[0] - count)))
+            moved = shifts(self.theta.T, self.weights, jnp.where(self.trusted, surface.apart, own))
             monte_carlo = student(streams) * jnp.std(moved, axis=0, ddof=1) / jnp.sqrt(1.0 * streams)
-            bias = _LEFT_OF_BIAS * jnp.abs(shifts(theta, weights, self.correction))
+            bias = _LEFT_OF_BIAS * jnp.abs(shifts(theta, weights, nodes.correction))
         else:
             monte_carlo = bias = zero
         white = (theta - mean) / jnp.where(sd > 0.0, sd, 1.0)
-        of_nodes = standard_error(white, weights * jnp.minimum(jnp.abs(self.left_out), 1.0))
+        of_nodes = standard_error(white, weights * jnp.minimum(jnp.abs(surface.left_out), 1.0))
         # Where the function stands for the log-density, its integral is a sum over points.
         of_points = standard_error((self.theta.T - mean) / jnp.where(sd > 0.0, sd, 1.0), self.weights)
         expansion = jnp.hypot(of_nodes, jnp.where(self.trusted, of_points, 0.0))
@@ -157,10 +165,15 @@ class NodePosterior(WeightedThetas):
         return jax.vmap(one, 1, 1)(white)
 
 
-def _apart(nodes: Nodes) -> Float[Array, "streams nodes"]:
-    """What each stream's log-likelihood differs by from the mean of all; nodes far below the peak matter to nobody."""
-    apart = jnp.where(nodes.alive, nodes.values - nodes.pooled(), 0.0)
-    return jnp.clip(apart - jnp.mean(apart, axis=0), -_LOWEST, _LOWEST)
+def weighted_points(
+    nodes: Nodes, surface: Surface, standard: Float[Array, "points p"]
+) -> tuple[Float[Array, "points p"], Float[Array, " points"]]:
+    """The points that stand for the posterior, in units of the nodes' distribution, and their weights."""
+    count = nodes.z.shape[0]
+    over = standard.shape[0] - count
+    white = jnp.where(surface.trusted, standard, jnp.pad(nodes.white, ((0, over), (0, 0))))
+    smooth = jax.nn.softmax(surface.log_density)
+    return white, jnp.where(surface.trusted, smooth, jnp.pad(nodes.weights, (0, over)))
 
 
 def _agree(
