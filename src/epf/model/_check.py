@@ -226,7 +226,9 @@ def _check_values(model: StateSpaceModel, u: Array | None) -> None:
                 bad = int(np.argmin(seen))
                 at = dict(zip(params.labels, theta[bad], strict=True))
                 at |= {} if where == "initial" else {"x": states[where][bad]}
-                values = ", ".join(f"{label} = {np.array2string(np.asarray(v), precision=4)}" for label, v in at.items())
+                values = ", ".join(
+                    f"{label} = {np.array2string(np.asarray(v), precision=4)}" for label, v in at.items()
+                )
                 raise ModelError(
                     f"{where}() gives {what} that is not {words} at {values or 'any values'}: choose a prior whose support "
                     f"excludes that, or correct {where}()."
