@@ -21,7 +21,7 @@ from epf.statistics._assumed_gaussian import AssumedGaussian, Gaussian
 class AssumedParameterFilter(ParticleFilter):
     """Learns the parameters of any model from one Gaussian per particle, in unbounded coordinates.
 
-    A step evaluates the densities at `points` values of theta for each parameter and particle.
+    A step evaluates the densities at `points` values of theta along each of p^2 lines for p parameters, for every particle.
     """
 
     points: int = count(7, least=3)
@@ -48,8 +48,7 @@ class BoundAssumedParameter(BoundLearner):
         return statistic, Memory(common.t + 1, None, self.alike_after(common, chosen.resampled)), residual
 
     def describe(self) -> dict[str, str]:
-        p = self.parameters.size
         return {
             **super().describe(),
-            "density of theta": f"a Gaussian per particle, moments from {self.settings.points * p} points",
+            "density of theta": f"a Gaussian per particle, moments from {self.gibbs.weights.shape[0]} points",
         }

@@ -2,14 +2,14 @@
 
         q_t = the Gaussian with the mean and the covariance of  q_t-1(z) p(x_t | x_t-1, z) p(y_t | x_t, z)
 
-in unbounded coordinates z (`Chart.of_real_line`). The prior and the law of x_0 are taken in in the same way. The moments are
-sums over points z_m: Gauss quadrature of the radius along p orthogonal directions, which are turned at random at every step
-(Genz and Monahan 1998, "Stochastic integration rules for infinite regions"). With one parameter it is Gauss-Hermite
-quadrature. A density that does not depend on theta leaves q as it was, to rounding; random points would add noise at every
-step.
+in unbounded coordinates z (`Chart.of_real_line`). The law of x_0 is taken in in the same way. The moments are sums over
+points z_m: Gauss quadrature of the radius along some directions, which are turned at random at every step (Genz and Monahan,
+"Stochastic integration rules for infinite regions", SIAM Journal on Scientific Computing 19(2), 1998). With one parameter it
+is Gauss-Hermite quadrature. A density that does not depend on theta leaves q as it was, to rounding; random points would add
+noise at every step.
 
 A density that is sharp compared with q would fall between the points. It is taken in by powers: as much at once as changes
-the log-density by about a nat.
+the log-density by about half a nat.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.model._laws import log_prob, log_prob_observed
+from epf.model._laws import gaussian_moments, is_gaussian, log_prob, log_prob_observed
 from epf.model._model import StateSpaceModel, first_law, newest, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys, root_key
@@ -28,10 +28,11 @@ from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 from epf.posterior._chart import Chart
 from epf.statistics._base import Gibbs, Marginals
 
-_PARTS = 16  # powers into which a sharp density is divided at most
-_LOWEST = -100.0  # nats below the highest: points where a density is 0 count as so low
+_AT_ONCE = 0.6  # nats by which one power may change the log-density
+_PARTS = 24  # powers into which a sharp density is divided at most
+_LOWER = 20.0  # nats below the lowest: points where a density is 0 count as so low
 _LEAST = 1e-3  # of an sd, to which one power may shrink it
-_DRAWS = 512  # of the prior, from which the search for its moments starts
+_DRAWS = 4096  # of a prior that is not Gaussian
 _MARGINAL_POINTS = 15
 
 Density = Callable[[Float[Array, " p"]], Float[Array, ""]]
@@ -60,10 +61,8 @@ class AssumedGaussian(Gibbs):
         """For a model, with so many points along a direction."""
         params = parameters(model)
         chart = Chart.of_real_line(params)
-        radii, weights = radial_rule(params.size, points)
-        spokes = jnp.asarray(np.concatenate([np.outer(radii, axis) for axis in np.eye(params.size)]), float)
-        shares = jnp.asarray(np.tile(weights / params.size, params.size), float)
-        return cls(model, params, chart, spokes, shares, _of_prior(chart, spokes, shares))
+        places, weights = (jnp.asarray(part, float) for part in rule(params.size, points))
+        return cls(model, params, chart, places, weights, _of_prior(chart))
 
     def turned(self, key: PRNGKeyArray) -> "AssumedGaussian":
         """The same with directions of its own; along a line there is nothing to turn."""
@@ -137,16 +136,20 @@ class GaussianMarginals(Marginals):
 
 
 @eqx.filter_jit
-def _of_prior(chart: Chart, points: Float[Array, "points p"], weights: Float[Array, " points"]) -> Gaussian:
-    """The Gaussian with the moments of the prior, from one that is near it."""
-    draws = jax.vmap(lambda key: chart.point(chart.parameters.sample(key)))(particle_keys(root_key(0), _DRAWS))
-    low, middle, high = jnp.nanquantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
-    near = Gaussian(middle, jnp.diag(0.5 * (high - low)), jnp.zeros(()))
-
-    def density(z: Float[Array, " p"]) -> Float[Array, ""]:
-        return chart.log_prior(z) - gaussian_log_density(z - near.mean, near.lower)
-
-    return match(near, points, weights, density)
+def _of_prior(chart: Chart) -> Gaussian:
+    """The Gaussian with the moments of the prior: exact where the prior is Gaussian, otherwise those of draws."""
+    params = chart.parameters
+    draws = jax.vmap(lambda key: chart.point(params.sample(key)))(particle_keys(root_key(0), _DRAWS))
+    draws = jnp.where(jnp.isfinite(draws), draws, jnp.nanmedian(draws, axis=0))  # on the edge of a support
+    means, blocks = [], []
+    for name, prior in params.priors.items():
+        part = draws[:, params.slices[name]]
+        found = gaussian_moments(prior) if is_gaussian(prior) else (jnp.mean(part, axis=0), jnp.cov(part.T))
+        means.append(jnp.ravel(found[0]))
+        blocks.append(jnp.atleast_2d(found[1]))
+    mean, lower = jnp.concatenate(means), cholesky(jax.scipy.linalg.block_diag(*blocks))
+    gaps = jax.vmap(lambda z: chart.log_prior(z) - gaussian_log_density(z - mean, lower))(draws)
+    return Gaussian(mean, lower, jnp.std(gaps))
 
 
 def match(
@@ -161,11 +164,14 @@ def match(
     def one(carry: tuple[Gaussian, Array, Array]) -> tuple[Gaussian, Array, Array]:
         q, left, parts = carry
         values = jax.vmap(lambda v: density(q.mean + q.lower @ v))(points)
-        top = jnp.max(jnp.where(jnp.isnan(values), -jnp.inf, values))
-        values = jnp.where(jnp.isnan(values), _LOWEST, jnp.maximum(values - top, _LOWEST))
-        values = jnp.where(jnp.isfinite(top), values, 0.0)  # nothing is known of a density that is nowhere positive
+        positive = jnp.isfinite(values)
+        known = jnp.any(positive)  # of a density that is nowhere positive nothing is known: it counts as flat
+        values = values - jnp.max(jnp.where(positive, values, -jnp.inf), initial=-jnp.inf)
+        lowest = jnp.min(jnp.where(positive, values, 0.0)) - _LOWER
+        values = jnp.where(known, jnp.where(positive, values, lowest), 0.0)
         spread = _sd(values, weights)
-        power = jnp.where((spread * left > 1.0) & (parts < _PARTS - 1), 1.0 / spread, left)
+        sharp = spread * left > _AT_ONCE
+        power = jnp.where(sharp & (parts < _PARTS - 1), _AT_ONCE / spread, left)
         gain = power * values
         shares = jax.nn.softmax(log_weights + gain)
         centre = shares @ points
@@ -176,7 +182,9 @@ def match(
         root = jnp.where(sound, root, cholesky(covariance + _LEAST**2 * unit))
         origin = jnp.zeros_like(centre)
         change = jax.vmap(lambda v: gaussian_log_density(v - centre, root) - gaussian_log_density(v - origin, unit))
-        error = jnp.where(jnp.isfinite(top), _sd(gain - change(points), shares), jnp.inf)
+        error = jnp.where(known, _sd(gain - change(points), shares), jnp.inf)
+        # What is too sharp after all parts falls between the points, where nobody looks.
+        error = error + jnp.where(sharp & (power == left), spread * left, 0.0)
         after = Gaussian(q.mean + q.lower @ centre, q.lower @ root, q.residual + error)
         return after, left - power, parts + 1
 
@@ -187,6 +195,20 @@ def match(
 
 def _sd(values: Float[Array, " points"], weights: Float[Array, " points"]) -> Float[Array, ""]:
     return jnp.sqrt(weights @ jnp.square(values - weights @ values))
+
+
+def rule(p: int, points: int) -> tuple[Float[np.ndarray, "all p"], Float[np.ndarray, " all"]]:
+    """Points and weights that integrate over a standard Gaussian in p dimensions: so many points on each of some lines.
+
+    The lines are the axes and the diagonals of every two axes, with Stroud's weights (1971), which are exact for
+    polynomials of degree 5. From four dimensions on the axes have none; from five on the rule is right on average over turns.
+    """
+    axes = np.eye(p)
+    pairs = [(axes[i] + sign * axes[j]) / np.sqrt(2.0) for i in range(p) for j in range(i) for sign in (1, -1)]
+    lines = np.concatenate([axes[: p if p < 4 else 0], np.array(pairs).reshape(-1, p)])
+    shares = np.array([4.0 - p] * (p if p < 4 else 0) + [2.0] * len(pairs))
+    radii, weights = radial_rule(p, points)
+    return (lines[:, None] * radii[:, None]).reshape(-1, p), np.outer(shares / shares.sum(), weights).ravel()
 
 
 def radial_rule(p: int, points: int) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
