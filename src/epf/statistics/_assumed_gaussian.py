@@ -8,8 +8,8 @@ points z_m: Gauss quadrature of the radius along some directions, which are turn
 is Gauss-Hermite quadrature. A density that does not depend on theta leaves q as it was, to rounding; random points would add
 noise at every step.
 
-A density that is sharp compared with q would fall between the points. It is taken in by powers: as much at once as changes
-the log-density by about half a nat.
+A density that is sharp compared with q would fall between the points. It is taken in by powers: as much at once as leaves
+most of the points effective.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,8 @@ from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 from epf.posterior._chart import Chart
 from epf.statistics._base import Gibbs, Marginals
 
-_AT_ONCE = 0.6  # nats by which one power may change the log-density
+_EFFECTIVE = 0.85  # share of the points that stays effective when a power is taken in
+_HALVINGS = 16  # of the range in which the logarithm of a power is searched
 _PARTS = 24  # powers into which a sharp density is divided at most
 _LOWER = 20.0  # nats below the lowest: points where a density is 0 count as so low
 _LEAST = 1e-3  # of an sd, to which one power may shrink it
@@ -169,9 +170,19 @@ def match(
         values = values - jnp.max(jnp.where(positive, values, -jnp.inf), initial=-jnp.inf)
         lowest = jnp.min(jnp.where(positive, values, 0.0)) - _LOWER
         values = jnp.where(known, jnp.where(positive, values, lowest), 0.0)
-        spread = _sd(values, weights)
-        sharp = spread * left > _AT_ONCE
-        power = jnp.where(sharp & (parts < _PARTS - 1), _AT_ONCE / spread, left)
+
+        def effective(power: Array) -> Array:
+            return 1.0 / jnp.sum(jnp.square(jax.nn.softmax(log_weights + power * values)) / weights)
+
+        def halve(_: Array, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = bracket
+            middle = jnp.sqrt(low * high)
+            fits = effective(middle) >= _EFFECTIVE
+            return jnp.where(fits, middle, low), jnp.where(fits, high, middle)
+
+        sharp = effective(left) < _EFFECTIVE
+        fitting = jax.lax.fori_loop(0, _HALVINGS, halve, (1e-8 * left, left))[0]
+        power = jnp.where(sharp & (parts < _PARTS - 1), fitting, left)
         gain = power * values
         shares = jax.nn.softmax(log_weights + gain)
         centre = shares @ points
@@ -184,7 +195,7 @@ def match(
         change = jax.vmap(lambda v: gaussian_log_density(v - centre, root) - gaussian_log_density(v - origin, unit))
         error = jnp.where(known, _sd(gain - change(points), shares), jnp.inf)
         # What is too sharp after all parts falls between the points, where nobody looks.
-        error = error + jnp.where(sharp & (power == left), spread * left, 0.0)
+        error = error - jnp.where(sharp & (power == left), jnp.log(effective(left)), 0.0)
         after = Gaussian(q.mean + q.lower @ centre, q.lower @ root, q.residual + error)
         return after, left - power, parts + 1
 
@@ -201,7 +212,7 @@ def rule(p: int, points: int) -> tuple[Float[np.ndarray, "all p"], Float[np.ndar
     """Points and weights that integrate over a standard Gaussian in p dimensions: so many points on each of some lines.
 
     The lines are the axes and the diagonals of every two axes, with Stroud's weights (1971), which are exact for
-    polynomials of degree 5. From four dimensions on the axes have none; from five on the rule is right on average over turns.
+    polynomials of degree 5. From four dimensions on the axes have none; from five on it is right on average over turns.
     """
     axes = np.eye(p)
     pairs = [(axes[i] + sign * axes[j]) / np.sqrt(2.0) for i in range(p) for j in range(i) for sign in (1, -1)]
