@@ -17,5 +17,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "storvik": _with(lambda: epf.Storvik(1000)),
     "particle-learning": _with(lambda: epf.ParticleLearning(1000)),
     "liu-west": _with(lambda: epf.LiuWest(1000)),
+    "nested": _with(lambda: epf.NestedFilter(1000)),
+    "assumed-parameter": _with(lambda: epf.AssumedParameterFilter(1000)),
     "kalman": _with(lambda: epf.Kalman()),
 }

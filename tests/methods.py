@@ -28,6 +28,8 @@ FILTERS = {
     "ParticleLearning": epf.ParticleLearning(20, islands=1),
     "PracticalFilter": epf.PracticalFilter(50, lag=4, sweeps=2, islands=1),
     "OnlineEM": epf.OnlineEM(20, burn_in=3),
+    "NestedFilter": epf.NestedFilter(20, inner=10, islands=1),
+    "AssumedParameterFilter": epf.AssumedParameterFilter(20, islands=1),
 }
 
 REST = tuple(name for name in FILTERS if name not in ("SIR", "Storvik", "Kalman", "EPF", "MarginalEPF"))

@@ -645,6 +645,9 @@ UNSUPPORTED = {
     ),
     "ParticleLearning, discrete": (COUNTS, epf.ParticleLearning(20), "'k'", "discrete", "epf.SIR"),
     "PracticalFilter, discrete state": (STEPS, epf.PracticalFilter(20), "transition()", "epf.ParticleLearning"),
+    "NestedFilter, discrete": (COUNTS, epf.NestedFilter(20), "'k'", "discrete", "epf.SIR"),
+    "NestedFilter, no map to the line": (SPHERE, epf.NestedFilter(20), "'d'", "ProjectedNormal", "epf.SIR"),
+    "AssumedParameterFilter, discrete": (COUNTS, epf.AssumedParameterFilter(20), "'k'", "discrete", "epf.SIR"),
     "OnlineEM, nothing unknown": (epf.fix(AR(), {"a": 0.5, "v": 1.0}), epf.OnlineEM(20), "none unknown", "epf.SIR"),
     "OnlineEM, discrete": (COUNTS, epf.OnlineEM(20), "'k'", "discrete", "epf.SIR"),
     "Optimal, not Gaussian": (

@@ -8,9 +8,11 @@ from epf import errors as errors
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from epf.filters._assumed_parameter import AssumedParameterFilter as AssumedParameterFilter
     from epf.filters._epf import EPF as EPF
     from epf.filters._kalman import Kalman as Kalman
     from epf.filters._liu_west import LiuWest as LiuWest
+    from epf.filters._nested import NestedFilter as NestedFilter
     from epf.filters._particle_learning import ParticleLearning as ParticleLearning
     from epf.filters._practical_filter import PracticalFilter as PracticalFilter
     from epf.filters._resample_move import ResampleMove as ResampleMove
@@ -46,9 +48,11 @@ if TYPE_CHECKING:
 
 # Everything loads when it is first named, so that `import epf` costs little more than importing JAX.
 _LATE = {
+    "AssumedParameterFilter": "epf.filters._assumed_parameter",
     "EPF": "epf.filters._epf",
     "Kalman": "epf.filters._kalman",
     "LiuWest": "epf.filters._liu_west",
+    "NestedFilter": "epf.filters._nested",
     "ParticleLearning": "epf.filters._particle_learning",
     "PracticalFilter": "epf.filters._practical_filter",
     "ResampleMove": "epf.filters._resample_move",

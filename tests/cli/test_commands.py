@@ -193,7 +193,8 @@ def test_models_by_name_and_from_files(tmp_path):
 def test_methods_by_name():
     assert [type(make_method(name, None, None)).__name__ for name in NAMES] == [
         "EPF", "MarginalEPF", "Storvik", "SIR", "LiuWest", "Kalman", "Kalman", "Kalman",
-        "ResampleMove", "ParticleLearning", "PracticalFilter", "OnlineEM", "PMMH", "ParticleGibbs", "SMC2", "PointMass",
+        "ResampleMove", "ParticleLearning", "PracticalFilter", "OnlineEM",
+        "NestedFilter", "AssumedParameterFilter", "PMMH", "ParticleGibbs", "SMC2", "PointMass",
     ]  # fmt: skip
     assert make_method(None, 200, 7).approximation.order == 7
     several = make_methods("sir:20, kalman,Liu_West", 30)

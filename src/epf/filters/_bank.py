@@ -19,8 +19,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._particle import finite, move_unseen, propose, start
 from epf.model._model import StateSpaceModel, newest, parameters
-from epf.numerics._keys import particle_keys
+from epf.numerics._keys import particle_keys, root_key
 from epf.numerics._sums import mean_and_sd
+from epf.posterior._posterior import ParticlePosterior
 from epf.smc._order import order
 from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._base import Proposal
@@ -50,6 +51,24 @@ class Bank(eqx.Module):
     def state_moments(self) -> tuple[Float[Array, "nodes *state"], Float[Array, "nodes *state"]]:
         """Mean and standard deviation of the state in every filter."""
         return jax.vmap(mean_and_sd)(self.x, self.weights)
+
+    def pooled(self, weights: Float[Array, " nodes"]) -> tuple[Float[Array, "*state nodes"], tuple[Array, Array]]:
+        """A state of each filter, and mean and sd of the state over all filters, which have these weights."""
+        means, sds = self.state_moments()
+        mean, between = mean_and_sd(jnp.moveaxis(means, 0, -1), weights)
+        within = jnp.moveaxis(sds**2, 0, -1) @ weights
+        # A fixed key: the state of each filter does not change between calls.
+        x = self.drawn(root_key(0), jnp.arange(self.weights.shape[0]))
+        return jnp.moveaxis(x, 0, -1), (mean, jnp.sqrt(between**2 + within))
+
+
+class BankPosterior(ParticlePosterior):
+    """Weighted thetas, each with one state of its filter; the moments of the state use all particles of the filters."""
+
+    x_moments: tuple[Array, Array]
+
+    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
+        return self.x_moments
 
 
 class Seen(eqx.Module):

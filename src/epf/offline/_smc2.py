@@ -25,17 +25,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import SettingError
-from epf.filters._bank import Filters
+from epf.filters._bank import BankPosterior, Filters
 from epf.filters._base import Caveat, Info
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._settings import count, instance, number
-from epf.numerics._keys import root_key
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
-from epf.numerics._sums import Compensated, mean_and_sd
+from epf.numerics._sums import Compensated
 from epf.offline._base import Rows, Sequential
 from epf.offline._likelihood import Estimate, estimate, start, update
 from epf.offline._moves import Kernels, accept, from_prior, selection, spread_of
-from epf.posterior._posterior import ErrorEstimate, ParticlePosterior, standard_error
+from epf.posterior._posterior import ErrorEstimate, standard_error
 from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._automatic import Automatic, choose_proposal
 from epf.smc.proposals._base import Proposal
@@ -69,10 +68,8 @@ class Population(eqx.Module):
         return self.filters.bank.x.shape[-1]
 
 
-class PopulationPosterior(ParticlePosterior):
-    """Weighted thetas, each with one state of its filter; the moments of the state use all particles of the filters."""
-
-    x_moments: tuple[Array, Array]
+class PopulationPosterior(BankPosterior):
+    """Weighted thetas with their filters."""
 
     def error(self) -> ErrorEstimate:
         """The standard error of weighted draws; they are independent but for resampling."""
@@ -81,9 +78,6 @@ class PopulationPosterior(ParticlePosterior):
         spread = standard_error(white.T, self.weights)
         zero = jnp.zeros_like(spread)
         return ErrorEstimate(jnp.where(sd > 0.0, spread, jnp.inf), zero, zero, zero, zero)
-
-    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
-        return self.x_moments
 
 
 class SMC2(Sequential):
@@ -197,12 +191,7 @@ class SMC2(Sequential):
 
     def posterior(self, model: StateSpaceModel, state: Population) -> PopulationPosterior:
         weights = jnp.exp(state.log_weights)
-        means, sds = state.filters.bank.state_moments()
-        mean, spread = mean_and_sd(jnp.moveaxis(means, 0, -1), weights)
-        within = jnp.moveaxis(sds**2, 0, -1) @ weights
-        # A fixed key: the state of each theta does not change between calls.
-        x = jnp.moveaxis(state.filters.draw_states(root_key(0)), 0, -1)
-        moments = mean, jnp.sqrt(spread**2 + within)
+        x, moments = state.filters.bank.pooled(weights)
         return PopulationPosterior(parameters(model), state.theta.T, weights, x, moments)
 
     def _filters(self, particles: int) -> Filters:

@@ -31,6 +31,8 @@ METHODS = {
     "particle-learning": Entry("epf.filters._particle_learning", "ParticleLearning"),
     "practical": Entry("epf.filters._practical_filter", "PracticalFilter"),
     "online-em": Entry("epf.filters.online_em._online_em", "OnlineEM"),
+    "nested": Entry("epf.filters._nested", "NestedFilter"),
+    "assumed-parameter": Entry("epf.filters._assumed_parameter", "AssumedParameterFilter"),
     "pmmh": Entry("epf.offline._pmmh", "PMMH"),
     "particle-gibbs": Entry("epf.offline._particle_gibbs", "ParticleGibbs"),
     "smc2": Entry("epf.offline._smc2", "SMC2"),
