@@ -10,7 +10,6 @@ from scipy import optimize, stats
 import epf
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters._bank import Filters
-from epf.filters._base import Past
 from epf.numerics._keys import root_key, step_key
 from models import AR, grid_posterior, kalman
 from scoring import reference, rms, scores
@@ -362,50 +361,3 @@ def test_eight_parameters():
     shown("eight parameters", z, r)
     assert np.all(rms(z) <= 0.3), rms(z)
     assert np.all((r.mean(axis=0) >= 0.8) & (r.mean(axis=0) <= 1.25)), r.mean(axis=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("model", "particles"), [(epf.zoo.Sin(), 40), (epf.zoo.CauchyAR(), 200)])
-def test_simulation_based_calibration(model, particles):
-    """Parameters from the prior, data from them: the truth's rank in the posterior is uniform.
-
-    So is the rank of the log-likelihood at the truth, which sees what a rank of theta alone does not: a posterior that
-    ignores the data.
-    """
-    sets, steps, times = 300, 500, (50, 200, 500)
-    (name,) = model.prior()
-    truths = np.asarray(model.prior()[name].sample(jax.random.key(5), (sets,)))
-    series = np.stack([epf.simulate(model, {name: float(a)}, steps=steps, seed=i)[1] for i, a in enumerate(truths)])
-    method = epf.MarginalEPF(particles).bind(model)
-
-    def one(at):
-        return ranks(method, *at)[np.array(times) - 1]
-
-    found = jax.jit(lambda cases: jax.lax.map(one, cases, batch_size=20))(
-        (jnp.arange(sets), jnp.asarray(series), jnp.asarray(truths))
-    )
-    p_values = np.array([[stats.kstest(found[:, t, q], "uniform").pvalue for q in (0, 1)] for t in range(len(times))])
-    print(f"\n{type(model).__name__}: p-values of uniform ranks {p_values.tolist()}")
-    assert np.all(p_values > 0.01 / p_values.size), p_values
-
-
-def ranks(method, seed, ys, truth):
-    """At every time the posterior probability of a smaller theta, and of a smaller log-likelihood, than the truth's."""
-    root, past = root_key(seed), Past(ys, None, jnp.asarray(0))
-
-    def step(state, at):
-        t, y = at
-        state, _ = method.step(step_key(root, t), state, y, None, past)
-        posterior, chart = method.posterior(state), method.chart
-        # A weight is prior x likelihood / the density of the nodes, for points of the smooth function and for nodes alike.
-        told = (
-            jnp.log(posterior.weights)
-            + state.old.gaussian.log_density(posterior.z)
-            - jax.vmap(chart.log_prior)(posterior.z)
-        )
-        order = jnp.argsort(posterior.z[:, 0])
-        of_truth = jnp.interp(chart.point(truth[None])[0], posterior.z[order, 0], told[order])
-        below = jnp.sum(jnp.where(posterior.theta[0] < truth, posterior.weights, 0.0))
-        return state, jnp.stack([below, jnp.sum(jnp.where(told < of_truth, posterior.weights, 0.0))])
-
-    return jax.lax.scan(step, method.init(step_key(root, 0)), (jnp.arange(1, len(ys) + 1), ys))[1]

@@ -153,13 +153,17 @@ class NodePosterior(WeightedThetas):
         return ErrorEstimate(monte_carlo, bias, expansion, truncation, numbers)
 
     def _beyond(self, white: Float[Array, "nodes p"]) -> Float[Array, "2 p"]:
-        """What the outermost nodes on either side of each parameter weigh, times how far out they are."""
+        """What may lie beyond the nodes on either side of each parameter, times how far out they are.
+
+        The nodes are drawn from a distribution with long tails, so beyond the last node there is about as much mass as at
+        it: the mean of the outermost ones, twice for safety.
+        """
         count = max(1, int(_OUTERMOST * white.shape[0]))
 
         def one(at: Float[Array, " nodes"]) -> Float[Array, " 2"]:
             order = jnp.argsort(at)
             ends = jnp.concatenate([order[:count], order[-count:]])
-            mass, out = self.node_weights[ends], jnp.abs(at[ends])
+            mass, out = min(1.0, 2.0 / count) * self.node_weights[ends], jnp.abs(at[ends])
             return jnp.stack([mass @ out, 0.5 * mass @ jnp.square(out)])
 
         return jax.vmap(one, 1, 1)(white)
