@@ -97,7 +97,7 @@ def main() -> None:
     for steps in lengths:
         for method in (*ONLINE, *(SMC2 if steps <= 1000 else ())):
             rows.append(measured(method, model, y[:steps], *exact(entries, steps), seeds))
-            print(rows[-1], flush=True)
+            print(f"{rows[-1]['method']}, T = {steps}: {rows[-1]['seconds']:.2f} s", flush=True)
     rows += peer(y, entries, [steps for steps in lengths if steps <= 1000], seeds)
     report("accuracy", rows)
 

@@ -57,7 +57,9 @@ def judge(numbers: Numbers) -> list[Finding]:
     outside = numbers["outside_radius"]
     size = runs.described_size(numbers["methods"][_MARGINAL]["described"])
     elsewhere = (
-        f"; the marginal filter ({size} particles) is close, but it is another algorithm" if marginal.close else ""
+        f"; the marginal filter ({size} particles) meets the criterion, but it is another algorithm"
+        if marginal.close
+        else ""
     )
     return [
         finding(
