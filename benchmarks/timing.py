@@ -16,6 +16,8 @@ from epf.model._model import StateSpaceModel
 from epf.numerics._keys import root_key
 from epf.run._runner import Data, FilterEngine, run_block
 
+OUT = Path(__file__).parent / "out"
+
 
 def seconds(action: Callable[[], Any], repeats: int) -> tuple[float, float]:
     """Seconds of the first call (with compilation) and of the fastest repeat."""
@@ -43,12 +45,12 @@ def per_particle_step(
 
 def report(name: str, rows: list[dict[str, Any]]) -> None:
     """Print the rows as a table and store them as JSON."""
-    columns = list(rows[0])
+    columns = [column for column in rows[0] if not isinstance(rows[0][column], dict)]
     where = f"{platform.machine()}, one core" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
     print(f"\n{name}  (JAX {jax.__version__}, {where}, float32)")
     print("  ".join(f"{column:>14}" for column in columns))
     for row in rows:
-        print("  ".join(f"{row[c]:>14.3g}" if isinstance(row[c], float) else f"{row[c]!s:>14}" for c in columns))
-    out = Path(__file__).parent / "out"
-    out.mkdir(exist_ok=True)
-    (out / f"{name}.json").write_text(json.dumps({"jax": jax.__version__, "rows": rows}, indent=1))
+        cells = [row.get(column, "") for column in columns]
+        print("  ".join(f"{cell:>14.3g}" if isinstance(cell, float) else f"{cell!s:>14}" for cell in cells))
+    OUT.mkdir(exist_ok=True)
+    (OUT / f"{name}.json").write_text(json.dumps({"jax": jax.__version__, "machine": where, "rows": rows}, indent=1))

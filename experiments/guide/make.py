@@ -1,6 +1,6 @@
 """How the error of each online method grows with time: the figure and the table of docs/which-filter.md.
 
-    python experiments/guide/make.py            # finished models are not run again
+    python experiments/guide/make.py            # finished methods are not run again
     python experiments/guide/make.py --again
 
 Every method runs on the same data sets and is scored against the exact posterior:
@@ -18,6 +18,7 @@ import jax
 import matplotlib
 import numpy as np
 from experiments.paper.references import data_set
+from experiments.paper.runs import described_size
 
 import epf
 from epf.errors import EPFWarning
@@ -26,29 +27,31 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
-PICTURE = HERE.parents[1] / "docs" / "which-filter.png"
+SCORES, PICTURE = HERE / "scores.json", HERE.parents[1] / "docs" / "which-filter.png"
 SEEDS, DATA = range(2), (1, 2, 3)
-METHODS = {  # method and number of observations
-    "sin": {
-        "SIR, 10000": (epf.SIR(10_000), 1000),
-        "Liu-West, 10000": (epf.LiuWest(10_000), 1000),
-        "EPF, 1000": (epf.EPF(1000), 20000),
-        "MarginalEPF, 11 x 90": (epf.MarginalEPF(90), 20000),
-    },
-    "cauchy": {
-        "SIR, 10000": (epf.SIR(10_000), 1000),
-        "Liu-West, 10000": (epf.LiuWest(10_000), 1000),
-        "EPF, 1000": (epf.EPF(1000), 1000),
-        "MarginalEPF, 11 x 200": (epf.MarginalEPF(200), 1000),
-    },
+# Methods as the library has them, islands included, with the number of observations.
+METHODS: dict[str, list[tuple[Any, int]]] = {
+    "sin": [(epf.SIR(10_000), 1000), (epf.LiuWest(10_000), 1000), (epf.EPF(1000), 20000), (epf.MarginalEPF(90), 20000)],
+    "cauchy": [
+        (epf.SIR(10_000), 1000),
+        (epf.LiuWest(10_000), 1000),
+        (epf.EPF(1000), 1000),
+        (epf.MarginalEPF(200), 1000),
+    ],
 }
 # Colours of Okabe and Ito, safe for colour-blind readers; markers differ too, for print.
 STYLES = {
     "SIR": ("#E69F00", "s"),
-    "Liu-West": ("#CC79A7", "^"),
+    "LiuWest": ("#CC79A7", "^"),
     "EPF": ("#0072B2", "o"),
     "MarginalEPF": ("#009E73", "D"),
 }
+
+
+def label(name: str, method: Any) -> str:
+    """The method's name and size, from what it says of itself: `EPF, 4 x 250` has four islands."""
+    described = method.bind(data_set(name, DATA[0], 1).model).describe()
+    return f"{described['method']}, {described_size(described)}"
 
 
 def score(name: str, method: Any, until: int) -> dict[str, Any]:
@@ -68,15 +71,15 @@ def score(name: str, method: Any, until: int) -> dict[str, Any]:
     return {"t": times.tolist(), "z": np.array(z).tolist(), "r": np.array(r).tolist(), "seconds": seconds}
 
 
-def picture(found: dict[str, Any]) -> None:
+def picture(found: dict[str, Any], path: Path) -> None:
     """Draw rms z and mean r against time, one column per model."""
     fig, axes = plt.subplots(2, len(found), figsize=(7.0, 4.6), sharex="col", sharey="row", layout="constrained")
     for column, (name, methods) in enumerate(found.items()):
-        for label, scores in methods.items():
-            colour, mark = STYLES[label.split(",")[0]]
+        for what, scores in methods.items():
+            colour, mark = STYLES[what.split(",")[0]]
             rms = np.sqrt(np.mean(np.square(scores["z"]), axis=0))
             for row, values in enumerate((rms, np.mean(scores["r"], axis=0))):
-                axes[row, column].loglog(scores["t"], values, color=colour, marker=mark, markersize=4, label=label)
+                axes[row, column].loglog(scores["t"], values, color=colour, marker=mark, markersize=4, label=what)
         axes[0, column].set_title(
             {"sin": "SIN, state nearly seen", "cauchy": "Cauchy, noisy observations"}[name], fontsize=10
         )
@@ -85,7 +88,7 @@ def picture(found: dict[str, Any]) -> None:
         axes[0, column].legend(fontsize=7, frameon=False)
     axes[0, 0].set_ylabel("rms z (exact sds)")
     axes[1, 0].set_ylabel("sd / exact sd")
-    fig.savefig(PICTURE, dpi=200)
+    fig.savefig(path, dpi=200)
 
 
 def table(found: dict[str, Any]) -> str:
@@ -94,27 +97,38 @@ def table(found: dict[str, Any]) -> str:
     for name, methods in found.items():
         times = max((scores["t"] for scores in methods.values()), key=len)
         lines += [f"| {name} | {' | '.join(f't = {t}' for t in times)} | s |", "|---" * (len(times) + 2) + "|"]
-        for label, scores in methods.items():
+        for what, scores in methods.items():
             rms, r = np.sqrt(np.mean(np.square(scores["z"]), axis=0)), np.mean(scores["r"], axis=0)
             cells = [f"{a:.2g}, {b:.2f}" for a, b in zip(rms, r, strict=True)]
             cells += [""] * (len(times) - len(cells))
-            lines.append(f"| {label} | {' | '.join(cells)} | {scores['seconds']:.1f} |")
+            lines.append(f"| {what} | {' | '.join(cells)} | {scores['seconds']:.1f} |")
         lines.append("")
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--again", action="store_true", help="also run finished models again")
-    path = HERE / "scores.json"
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() and not parser.parse_args().again else {}
+    parser.add_argument("--again", action="store_true", help="also run finished methods again")
+    parser.add_argument(
+        "--out", type=Path, default=SCORES, help="the scores; with another file the picture goes beside it"
+    )
+    parser.add_argument("--steps", type=int, default=20000, help="at most so many observations, for a try")
+    arguments = parser.parse_args()
+    path = arguments.out
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() and not arguments.again else {}
     for name, methods in METHODS.items():
-        for label, (method, until) in methods.items():
-            if label not in found.setdefault(name, {}):
-                found[name][label] = score(name, method, until)
-                print(f"{name}, {label}: {found[name][label]['seconds']:.1f} s", flush=True)
+        for method, until in methods:
+            what = label(name, method)
+            if what not in found.setdefault(name, {}):
+                found[name][what] = score(name, method, min(until, arguments.steps))
+                print(f"{name}, {what}: {found[name][what]['seconds']:.1f} s", flush=True)
                 path.write_text(json.dumps(found, indent=1) + "\n")
-    picture(found)
+    present = {name: [label(name, method) for method, _ in methods] for name, methods in METHODS.items()}
+    found = {
+        name: {what: found[name][what] for what in labels} for name, labels in present.items()
+    }  # none of old versions
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    picture(found, arguments.out.with_suffix(".png") if arguments.out != SCORES else PICTURE)
     print(table(found))
 
 

@@ -19,6 +19,9 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder for the figures and their numbers.")] = OUT,
     seed: Annotated[int, typer.Option(help="Seed of the filters; the data sets are fixed.")] = 0,
     again: Annotated[bool, typer.Option("--again", help="Recompute experiments that are already finished.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small versions of all, to see that the code runs; needs --out.")
+    ] = False,
     page: Annotated[
         Path | None,
         typer.Option(
@@ -32,7 +35,9 @@ def main(
     with outcome(quiet):
         tell = (lambda line: None) if quiet else tqdm.write  # keeps the progress bar intact
         show = False if quiet else None
-        found = reproduce(names or [], out, seed=seed, again=again, page_at=page, jobs=jobs, show=show, tell=tell)
+        found = reproduce(
+            names or [], out, seed=seed, again=again, quick=quick, page_at=page, jobs=jobs, show=show, tell=tell
+        )
         verdicts = [one.verdict for findings in found.values() for one in findings]
         tell(", ".join(f"{verdicts.count(word)} {word}" for word in (REPRODUCED, CHANGED, NOT)) + f". Files: {out}")
 

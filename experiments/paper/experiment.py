@@ -7,12 +7,12 @@ computing, and no verdict is written by hand.
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-REPRODUCED, CHANGED, NOT = "reproduced", "reproduced with a change", "not reproducible"
+REPRODUCED, CHANGED, NOT = "reproduced", "reproduced with a change", "not reproduced"
 _DIGITS = 7
 
 Numbers = dict[str, Any]
@@ -60,8 +60,8 @@ class Experiment:
     """A figure of the paper, or a claim of its text.
 
     `compute(settings, seed, done)` returns the numbers and calls `done(1)` after each of its `stages(settings)`. From
-    the numbers, `draw` makes a Matplotlib figure, `judge` the findings and `tables` the tables of the page.
-    `repeatable` is False if the numbers are timings, which differ from run to run.
+    the numbers, `draw` makes a Matplotlib figure, `judge` the findings and `tables` the tables of the page. `quick`
+    replaces some settings so that everything runs in seconds; its verdicts mean nothing. `repeatable` is False if the numbers are timings, which differ from run to run.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Experiment:
     tables: Callable[[Numbers], list[Table]] = lambda numbers: []
     stages: Callable[[Mapping[str, Any]], int] = lambda settings: 1
     repeatable: bool = True
+    quick: Mapping[str, Any] = field(default_factory=dict)
 
     def fingerprint(self, seed: int) -> str:
         """A hash of the name, the settings and the seed, stored with the numbers."""

@@ -71,7 +71,7 @@ def draw(numbers: Numbers) -> Any:
             array(numbers["theta"]), array(density), color=shades(0.95 - 0.95 * i / max(count - 1, 1)), label=f"T = {T}"
         )
     panel.axvline(numbers["truth"], color=GREY, linestyle="--", linewidth=0.8, label="true value")
-    panel.set(xlabel="θ", ylabel="density p(θ | x₀:T)", ylim=(0.0, None))
+    panel.set(xlabel=r"$\theta$", ylabel=r"density $p(\theta \mid x_{0:T})$", ylim=(0.0, None))
     panel.legend(loc="upper left")
     return figure
 
@@ -85,4 +85,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     judge=judge,
     tables=tables,
+    quick={"times": [16, 64]},
 )

@@ -65,7 +65,7 @@ def draw(numbers: Numbers) -> Any:
     for i, (M, density) in enumerate(numbers["approximate"].items()):
         panel.plot(theta, array(density), color=PALETTE[i % 6], linestyle=DASHES[i % 6], label=f"M = {M}")
     panel.axvline(numbers["truth"], color=GREY, linestyle="--", linewidth=0.8, label="true value")
-    panel.set(xlabel="θ", ylabel=f"density p̂(θ | x₀:{numbers['T']})", ylim=(0.0, None))
+    panel.set(xlabel=r"$\theta$", ylabel=rf"density $\hat p(\theta \mid x_{{0:{numbers['T']}}})$", ylim=(0.0, None))
     panel.legend(loc="upper right")
     return figure
 
@@ -81,4 +81,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     judge=judge,
     tables=tables,
+    quick={"orders": [3, 7]},
 )

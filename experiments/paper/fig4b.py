@@ -78,25 +78,26 @@ def tables(numbers: Numbers) -> list[Table]:
 
 
 def draw(numbers: Numbers) -> Any:
-    import matplotlib.pyplot as plt
-    from experiments.paper.style import PAGE, SEQUENCE
+    import matplotlib
+    from experiments.paper.style import GREY, MARKS, SEQUENCE, letter, panels
 
-    orders, times, log_kl = numbers["orders"], array(numbers["times"]), np.log10(_surface(numbers))
-    figure = plt.figure(figsize=(PAGE, 2.9))
-    left: Any = figure.add_subplot(1, 2, 1, projection="3d")
-    T, M = np.meshgrid(np.log2(times), orders, indexing="ij")
-    left.plot_surface(T, M, log_kl, cmap=SEQUENCE, edgecolor="white", linewidth=0.3)
-    left.set_xticks(np.log2(times)[::2], [str(int(t)) for t in times[::2]])
-    left.set_yticks(orders)
-    left.set_xlabel("duration T", labelpad=-2)
-    left.set_ylabel("order M", labelpad=-4)
-    left.set_zlabel("log₁₀ KL (nats)", labelpad=-4)
-    left.tick_params(pad=-2)
-    left.set_box_aspect(None, zoom=0.85)
-    left.view_init(elev=24, azim=40)
-    left.set_title("(a) surface")
-    right = figure.add_subplot(1, 2, 2)
-    shades = right.imshow(log_kl, cmap=SEQUENCE, aspect="auto", origin="lower")
+    orders, times = numbers["orders"], array(numbers["times"])
+    kl, log_kl = array(numbers["kl"]), np.log10(_surface(numbers))
+    figure, axes = panels(1, 2, height=3.1)
+    left, right = axes[0]
+    shades = matplotlib.colormaps[SEQUENCE]
+    for j, M in enumerate(orders):
+        colour = shades(0.9 - 0.9 * j / max(len(orders) - 1, 1))
+        left.fill_between(times, kl[:, :, j].min(axis=0), kl[:, :, j].max(axis=0), color=colour, alpha=0.2, linewidth=0)
+        left.loglog(times, kl[:, :, j].mean(axis=0), color=colour, marker=MARKS[j % len(MARKS)], label=f"$M = {M}$")
+    left.axhline(_SMALL, color=GREY, linestyle="--", linewidth=0.8, label=f"{_SMALL} nats")
+    left.set(xlabel="duration $T$", ylabel=r"$\mathrm{KL}(p\,\Vert\,\hat p)$ (nats)")
+    left.set(title="mean and range of the paths")
+    left.set_xticks(times[::2], [str(int(T)) for T in times[::2]])
+    left.set_xticks([], minor=True)
+    left.set_ylim(top=1e4 * left.get_ylim()[1])  # room for the legend
+    left.legend(loc="upper left", ncol=4, columnspacing=0.9, handlelength=1.6)
+    image = right.imshow(log_kl, cmap=SEQUENCE, aspect="auto", origin="lower")
     middle = 0.5 * (log_kl.max() + log_kl.min())
     for i in range(len(times)):
         for j in range(len(orders)):
@@ -104,21 +105,23 @@ def draw(numbers: Numbers) -> Any:
             right.text(j, i, f"{log_kl[i, j]:.1f}", ha="center", va="center", fontsize=6, color=colour)
     right.set_xticks(range(len(orders)), [str(M) for M in orders])
     right.set_yticks(range(len(times)), [str(int(t)) for t in times])
-    right.set(xlabel="order M", ylabel="duration T", title="(b) table of log₁₀ KL (nats)")
+    right.set(xlabel="order $M$", ylabel="duration $T$", title=r"table of $\log_{10}$ KL (mean of the paths)")
     right.spines[:].set_visible(False)
-    figure.colorbar(shades, ax=right, label="log₁₀ KL (nats)")
+    figure.colorbar(image, ax=right, label=r"$\log_{10}$ KL (nats)")
+    letter(axes[0])
     return figure
 
 
 EXPERIMENT = Experiment(
     name="fig4b",
     title="Figure 4b: SIN, divergence over duration and order",
-    caption="KL(p ‖ p̂) of p(θ | x₀:T) with the drift's Taylor series of order M about 0, the mean of three "
-    "simulated paths.",
+    caption="KL(p ‖ p̂) of p(θ | x₀:T) with the drift's Taylor series of order M about 0. (a) The mean over the "
+    "simulated paths, and their range (shaded). (b) The surface of the paper's figure as a table.",
     settings=SETTINGS,
     compute=compute,
     draw=draw,
     judge=judge,
     tables=tables,
     stages=lambda settings: len(settings["data"]),
+    quick={"data": [1], "times": [16, 32, 64], "orders": [3, 7]},
 )

@@ -1,5 +1,7 @@
 """The filters as the paper prints them (algorithms 1 to 3): bootstrap proposals, multinomial resampling at every step, and all
-particles on one island."""
+particles in one population, so that N means what it means in the paper. One island has no spread: the Monte Carlo error of
+these runs is not measured, and the experiments score them against the exact posterior instead.
+"""
 
 from typing import Any
 

@@ -1,6 +1,7 @@
 """The experiments by name, in the order of the paper. Each is imported when first needed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 
 from experiments.paper.experiment import Experiment
@@ -23,9 +24,10 @@ NAMES = (
 )
 
 
-def find(name: str) -> Experiment:
-    """The experiment of this name."""
-    return import_module(f"experiments.paper.{name}").EXPERIMENT
+def find(name: str, quick: bool = False) -> Experiment:
+    """The experiment of this name, or its quick version."""
+    found: Experiment = import_module(f"experiments.paper.{name}").EXPERIMENT
+    return replace(found, settings={**found.settings, **found.quick}) if quick else found
 
 
 def choose(wanted: Sequence[str]) -> list[str]:

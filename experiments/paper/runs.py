@@ -4,6 +4,7 @@ A run is scored against the exact posterior at the reference times, z = (mean - 
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -14,10 +15,12 @@ from experiments.paper.references import DataSet, data_set
 
 from epf.errors import EPFWarning, NumericalError
 from epf.filters._base import Filter
+from epf.results._verdict import LEVELS
 from epf.run._fit import fit
 
 _KEPT = 120
 Methods = Mapping[str, Filter]
+COURSE = "posterior mean of each run, in its panel's colour, with one sd (shaded)"
 
 # Criteria for having converged to the exact posterior and for having failed. A filter may satisfy neither.
 CLOSE_Z, CLOSE_R = 0.5, (0.8, 1.25)
@@ -44,7 +47,9 @@ def compare(
     t = np.unique(np.concatenate([np.linspace(1, settings["steps"], _KEPT).astype(int), first.times]))
     runs: Numbers = {}
     for label, method in methods.items():
-        runs[label] = {"data": [], "mean": [], "sd": [], "values": [], "stopped": [], "warnings": 0}
+        described = method.bind(first.model).describe()
+        runs[label] = {key: [] for key in ("data", "mean", "sd", "values", "stopped", "verdict")}
+        runs[label]["described"] = described
         for data, one in sets.items():
             for i in range(settings["runs"]):
                 with jax.enable_x64(label in in_double):
@@ -59,6 +64,13 @@ def compare(
     }
 
 
+def described_size(described: Mapping[str, str]) -> str:
+    """How many particles a method has, from what it says of itself: `100`, `4 x 25` (islands) or `32 x 200` (nodes)."""
+    particles = described.get("particles", "exact").split()[0]
+    groups = next((described[key] for key in ("nodes", "islands", "thetas") if key in described), None)
+    return particles if groups is None else f"{groups.split(',')[0]} x {particles}"
+
+
 def stages(methods: Methods, settings: Mapping[str, Any]) -> int:
     """How many runs `compare` makes."""
     return len(methods) * len(settings["data"]) * settings["runs"]
@@ -67,8 +79,8 @@ def stages(methods: Methods, settings: Mapping[str, Any]) -> int:
 def _add(found: Numbers, one: DataSet, method: Filter, seed: int, data: int, t: np.ndarray) -> None:
     """One run: mean and sd at the times `t`, NaN after a step at which the run stopped."""
     stopped = None
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EPFWarning)  # the verdict says the same
         try:
             result: Any = fit(one.model, one.y, method, seed=seed, quantile_levels=(0.5,), progress=False)
         except NumericalError as error:
@@ -82,7 +94,7 @@ def _add(found: Numbers, one: DataSet, method: Filter, seed: int, data: int, t: 
     found["values"].append(None if theta is None else len(np.unique(np.asarray(theta)[0])))
     found["data"].append(data)
     found["stopped"].append(stopped)
-    found["warnings"] += any(issubclass(entry.category, EPFWarning) for entry in said)
+    found["verdict"].append(result.verdict.word)
 
 
 class Scores:
@@ -98,7 +110,8 @@ class Scores:
         self.r = array(run["sd"])[:, at] / sd
         self.stopped = [stop for stop in run["stopped"] if stop is not None]
         self.values = [count for count in run["values"] if count is not None]
-        self.runs, self.warned = len(run["data"]), run["warnings"]
+        self.runs = len(run["data"])
+        self.verdicts = Counter(run["verdict"])
 
     @property
     def rms(self) -> float:
@@ -138,23 +151,40 @@ def score_table(numbers: Numbers, title: str = "Root mean square of z, median of
             text = f"{np.sqrt(np.mean(z[there] ** 2)):.2g}, {np.median(r[there]):.2g}" if there.any() else "none left"
             cells.append(text if there.all() or not there.any() else f"{text} ({there.sum()} of {len(there)} runs)")
         left = f"{min(scores.values)} to {max(scores.values)}" if scores.values else ""
-        rows.append([label, *cells, left, f"{scores.warned} of {scores.runs}"])
+        verdicts = ", ".join(f"{word} {scores.verdicts[word]}" for word in LEVELS if scores.verdicts[word])
+        size = described_size(numbers["methods"][label]["described"])
+        rows.append([label, size, *cells, left, verdicts])
     times = next(iter(numbers["exact"].values()))["t"]
-    columns = ["method", *(f"t = {t}" for t in times), "values of theta left", "runs that warn"]
+    columns = ["method", "particles", *(f"t = {t}" for t in times), "values of theta left", "verdicts"]
     return Table(title, columns, rows)
 
 
-def draw_course(
-    panel: Any, numbers: Numbers, label: str, data: int, parameter: int, colour: str, name: str = ""
-) -> None:
-    """Plot mean and one-sd band of the first run on a data set, and the means of other runs as thin lines."""
+def draw_course(panel: Any, numbers: Numbers, label: str, data: int, parameter: int, colour: str) -> None:
+    """Plot mean and one-sd band of every run on a data set."""
     run, t = numbers["methods"][label], np.asarray(numbers["t"])
     chosen = [i for i, d in enumerate(run["data"]) if d == data]
-    mean, sd = (array(run[key])[chosen, :, parameter] for key in ("mean", "sd"))
-    panel.fill_between(t, mean[0] - sd[0], mean[0] + sd[0], color=colour, alpha=0.25, linewidth=0)
-    panel.plot(t, mean[0], color=colour, label=name or "mean, sd (shaded)")
-    for other in mean[1:]:
-        panel.plot(t, other, color=colour, linewidth=0.5, alpha=0.7)
+    for i, (mean, sd) in enumerate(
+        zip(*(array(run[key])[chosen, :, parameter] for key in ("mean", "sd")), strict=True)
+    ):
+        panel.fill_between(t, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
+        panel.plot(t, mean, color=colour, linewidth=0.9, label=COURSE if i == 0 else None)
+
+
+def legend_below(figure: Any, panel: Any) -> None:
+    """One legend for all panels of courses, whatever their colours."""
+    from experiments.paper.style import BLUE, SKY
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles, labels = panel.get_legend_handles_labels()
+    course = (Patch(color=SKY, alpha=0.4, linewidth=0), Line2D([], [], color=BLUE))
+    handles = [course if label == COURSE else handle for handle, label in zip(handles, labels, strict=True)]
+    figure.legend(handles, labels, loc="outside lower center", ncol=len(labels))
+
+
+def rounded(value: float) -> str:
+    """Two digits, without an exponent where the number is readable without."""
+    return f"{value:.0f}" if abs(value) >= 100.0 else f"{value:.2g}" if abs(value) >= 0.005 else "0"
 
 
 def draw_exact(panel: Any, numbers: Numbers, data: int, parameter: int, truth: float) -> None:

@@ -181,7 +181,7 @@ def draw(numbers: Numbers) -> Any:
     t, mean, sd = (array(numbers[key]) for key in ("t", "mean", "sd"))
     for i, truth in enumerate(numbers["truth"]):
         left.fill_between(t, mean[:, i] - sd[:, i], mean[:, i] + sd[:, i], color=PALETTE[i], alpha=0.2, linewidth=0)
-        left.plot(t, mean[:, i], color=PALETTE[i], linestyle=DASHES[i], label=f"θ{'₁₂₃'[i]}")
+        left.plot(t, mean[:, i], color=PALETTE[i], linestyle=DASHES[i], label=rf"$\theta_{i + 1}$")
         left.axhline(truth, color=GREY, linestyle=":", linewidth=0.8, label="true values" if i == 0 else None)
     left.set(xlabel="time step t", ylabel="θ", title="mean and sd by the printed recursion")
     left.legend(ncol=2)
@@ -204,4 +204,5 @@ EXPERIMENT = Experiment(
     judge=judge,
     tables=tables,
     stages=lambda settings: 2,
+    quick={"steps": 50},
 )

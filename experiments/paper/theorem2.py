@@ -107,4 +107,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     judge=judge,
     tables=tables,
+    quick={"orders": [2, 10, 20, 40], "half_widths": [2.0]},
 )

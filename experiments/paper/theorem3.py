@@ -134,4 +134,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     judge=judge,
     tables=tables,
+    quick={"T": 64, "order": 3},
 )

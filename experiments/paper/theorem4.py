@@ -159,46 +159,69 @@ def tables(numbers: Numbers) -> list[Table]:
 
 
 def draw(numbers: Numbers) -> Any:
-    from experiments.paper.style import BLACK, DASHES, MARKS, PALETTE, letter, panels
+    from experiments.paper.style import DASHES, MARKS, PALETTE, letter, panels
 
-    figure, axes = panels(1, 3, height=2.5)
     truth, times = numbers["truth"], array(numbers["times"])
-    left, middle, right = axes[0]
-    counts = {}
-    for (M, c), kl in zip(numbers["series"], numbers["kl"], strict=True):
-        panel = left if c == truth else middle
-        i = counts[panel] = counts.get(panel, -1) + 1
-        style = {"color": (*PALETTE, BLACK)[i % 7], "marker": (*MARKS, "X")[i % 7], "linestyle": "-" if c else "--"}
-        panel.loglog(times, _level(kl), label=f"M = {M}" if c == truth else f"M = {M}, at {c:g}", **style)
-    left.set(title=f"centre at the true value {truth:g}", ylabel="KL(p ‖ p̂) (nats)")
-    middle.set(title="centres elsewhere", ylabel="KL(p ‖ p̂) (nats)")
+    centres = sorted({float(c) for _, c in numbers["series"]}, key=lambda c: abs(c - truth))
+    b = exponents(numbers)
+    figure, axes = panels(1 + len(centres) // 2, 2, height=2.5 * (1 + len(centres) // 2), sharex=True)
+    used = list(axes.flat)[: len(centres) + 1]
+    for panel in list(axes.flat)[len(used) :]:
+        panel.set_visible(False)
+    for panel, centre in zip(used, centres, strict=False):
+        chosen = [
+            (int(M), array(kl)) for (M, c), kl in zip(numbers["series"], numbers["kl"], strict=True) if c == centre
+        ]
+        for i, (M, kl) in enumerate(chosen):
+            value, error = b[M, centre]
+            law = rf"$M$ = {M}: $T^{{{value:.1f} \pm {error:.1f}}}$"
+            _band(panel, times, kl, PALETTE[i], MARKS[i], DASHES[i], law)
+        where = "the true value" if centre == truth else "elsewhere"
+        panel.set(title=f"centre {centre:g}, {where}", ylabel=r"$\mathrm{KL}(p\,\Vert\,\hat p)$ (nats)")
     first = numbers["series"].index([1, truth]) if [1, truth] in numbers["series"] else 0
-    fixed, drawn = (_rms(numbers[key][first]) for key in ("noise_at_fixed_theta", "noise_under_posterior"))
+    fixed, drawn = (np.abs(array(numbers[key][first])) for key in ("noise_at_fixed_theta", "noise_under_posterior"))
     lines = [
-        (fixed, f"at θ = {numbers['fixed_theta']:g}"),
-        (fixed / times, "its average"),
-        (drawn, "under the posterior"),
+        (fixed, rf"the sum at $\theta$ = {numbers['fixed_theta']:g}"),
+        (fixed / times, "its average over time"),
+        (drawn, "the sum under the posterior"),
     ]
+    last = used[-1]
     for i, (values, label) in enumerate(lines):
-        right.loglog(times, values, color=PALETTE[i], marker=MARKS[i], linestyle=DASHES[i], label=label)
-    right.set(title="Σ εₖ vₖ, order 1 at the truth", ylabel="root mean square")
-    middle.set_ylim(top=1e3 * middle.get_ylim()[1])  # room for the legend
-    for panel in axes[0]:
-        panel.set_xlabel("duration T")
-        panel.legend(fontsize=5.5, ncol=2 if panel is middle else 1, columnspacing=1.0, handlelength=1.5)
-    letter(axes[0])
+        error = (values**2).std(axis=0) / np.sqrt(len(values))
+        low, high = (np.sqrt(np.mean(values**2, axis=0) + side * error) for side in (-1.0, 1.0))
+        last.fill_between(times, low, high, color=PALETTE[i], alpha=0.2, linewidth=0)
+        last.loglog(times, _rms(values), color=PALETTE[i], marker=MARKS[i], linestyle=DASHES[i], label=label)
+    last.set(title=r"$\Sigma_k\,\epsilon_k v_k$, order 1 about the true value", ylabel="root mean square")
+    for panel in used:
+        panel.set_xlabel("duration $T$")
+        panel.tick_params(labelbottom=True)
+        low, high = panel.get_ylim()
+        panel.set_ylim(low, high * (high / low) ** 0.33)  # room for the legend
+        panel.legend(loc="upper left", ncol=1 if panel is last else 2, columnspacing=1.0, handlelength=2.2)
+    letter(used)
     return figure
+
+
+def _band(panel: Any, times: np.ndarray, kl: np.ndarray, colour: str, mark: str, dash: Any, label: str) -> None:
+    """The geometric mean over paths, and two standard errors of it."""
+    logs = np.log(kl)
+    error = 2.0 * logs.std(axis=0, ddof=1) / np.sqrt(len(logs)) if len(logs) > 1 else np.zeros(len(times))
+    mean = logs.mean(axis=0)
+    panel.fill_between(times, np.exp(mean - error), np.exp(mean + error), color=colour, alpha=0.2, linewidth=0)
+    panel.loglog(times, np.exp(mean), color=colour, marker=mark, linestyle=dash, label=label)
 
 
 EXPERIMENT = Experiment(
     name="theorem4",
     title="Theorem 4: the centre of the expansion",
-    caption="Divergence of the approximate Gibbs density of the SIN model for several orders and centres, geometric mean over "
-    "simulated paths. The exponents are fitted from T = 256 on.",
+    caption="Divergence of the approximate Gibbs density of the SIN model for several orders and centres: the geometric mean "
+    "over simulated paths with two standard errors (shaded), and the exponents fitted from T = 256 on. (d) The sum of "
+    "appendix E: root mean square over the paths with one standard error (shaded).",
     settings=SETTINGS,
     compute=compute,
     draw=draw,
     judge=judge,
     tables=tables,
     stages=lambda settings: settings["paths"],
+    quick={"paths": 2, "times": [64, 128, 256], "series": [[1, 0.7], [2, 0.7], [3, 0.0], [5, 0.0]]},
 )

@@ -12,18 +12,20 @@ _SECONDS = 0.5  # between two updates of the progress bar
 _stages: Any = None  # in a worker: the queue that reports finished stages
 
 
-def computed(names: Sequence[str], seed: int, jobs: int, done: Done) -> Iterator[tuple[str, Numbers]]:
+def computed(
+    names: Sequence[str], seed: int, jobs: int, done: Done, quick: bool = False
+) -> Iterator[tuple[str, Numbers]]:
     """Yield the numbers of each experiment as it finishes, `jobs` at once; `jobs` does not change the numbers."""
     if min(jobs, len(names)) <= 1:
         for name in names:
-            experiment = registry.find(name)
+            experiment = registry.find(name, quick)
             yield name, experiment.numbers(experiment.settings, seed, done)
         return
     context = get_context("spawn")  # JAX is multithreaded, so a fork could deadlock
     stages = context.SimpleQueue()  # synchronous: a stage is reported before the result arrives
     pool = ProcessPoolExecutor(jobs, context, _begin, (stages,))
     try:
-        left = {pool.submit(_work, name, seed): name for name in sorted(names, key=_length, reverse=True)}
+        left = {pool.submit(_work, name, seed, quick): name for name in sorted(names, key=_length, reverse=True)}
         while left:
             finished, _ = wait(left, timeout=_SECONDS, return_when=FIRST_COMPLETED)
             while not stages.empty():
@@ -47,6 +49,6 @@ def _begin(stages: Any) -> None:
     _stages = stages
 
 
-def _work(name: str, seed: int) -> Numbers:
-    experiment = registry.find(name)
+def _work(name: str, seed: int, quick: bool) -> Numbers:
+    experiment = registry.find(name, quick)
     return experiment.numbers(experiment.settings, seed, _stages.put)

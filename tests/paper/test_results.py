@@ -60,8 +60,52 @@ def test_other_numbers_get_another_verdict(committed):
     literal = numbers["fig5"]["methods"]["EPF"]
     literal["mean"][0][-1] = [None]  # a run that did not reach the end
     assert registry.find("fig5").judge(numbers["fig5"])[2].verdict == CHANGED
-    numbers["fig5"]["methods"]["EPF, library's default"]["sd"] = [[[9.0] for _ in run] for run in literal["mean"]]
+    numbers["fig5"]["methods"]["EPF, library's form"]["sd"] = [[[9.0] for _ in run] for run in literal["mean"]]
     assert registry.find("fig5").judge(numbers["fig5"])[2].verdict == NOT
+
+
+def test_reaching_the_true_value_is_a_claim_about_the_filter(committed):
+    """It holds if every run ends within two of its own sds, and fails if one does not or has no number."""
+    numbers = json.loads(json.dumps(committed["fig5"]["numbers"]))
+    filtered = numbers["methods"]["EPF"]
+    for mean, sd in zip(filtered["mean"], filtered["sd"], strict=True):
+        mean[-1], sd[-1] = [0.68], [0.02]
+    assert registry.find("fig5").judge(numbers)[3].verdict == REPRODUCED
+    for last in ([0.62], [None]):
+        filtered["mean"][0][-1] = last
+        assert registry.find("fig5").judge(numbers)[3].verdict == NOT
+
+
+def test_another_algorithm_does_not_reproduce_figure_6d(committed):
+    """The marginal filter is close to the exact posterior, and the EPF's claim is judged by the EPF alone."""
+    numbers = json.loads(json.dumps(committed["fig6"]["numbers"]))
+    judged = registry.find("fig6").judge(numbers)[3]
+    assert judged.verdict == NOT
+    assert "another algorithm" in judged.because
+    methods, exact = numbers["methods"], numbers["exact"]
+    for i, data in enumerate(methods["EPF, library's form"]["data"]):
+        for key in ("mean", "sd"):
+            methods["EPF, library's form"][key][i][-1] = exact[str(data)][key][-1]
+    assert registry.find("fig6").judge(numbers)[3].verdict == CHANGED
+
+
+def test_sizes_come_from_what_a_method_says_of_itself():
+    from experiments.paper.runs import described_size
+
+    model = epf.zoo.CauchyAR()
+    for method, size in (
+        (epf.EPF(100, islands=1), "100"),
+        (epf.EPF(100), "4 x 25"),
+        (epf.MarginalEPF(200), "32 x 200"),
+        (epf.MarginalEPF(20, 16), "16 x 20"),
+    ):
+        assert described_size(method.bind(model).describe()) == size
+    assert described_size(epf.SMC2(100, particles=50).describe(model, None)) == "100 x 50"
+
+
+def test_quick_results_do_not_replace_the_committed_ones():
+    with pytest.raises(epf.errors.SettingError, match="give another folder with --out"):
+        reproduce(["fig2"], quick=True, show=False)
 
 
 def test_a_verdict_is_as_printed_or_with_the_change_or_not_at_all():

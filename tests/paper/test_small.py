@@ -7,7 +7,8 @@ from experiments.paper.experiment import array
 
 
 def small(name, seed=0, **changes):
-    experiment = registry.find(name)
+    """The numbers of the quick version, with some settings changed."""
+    experiment = registry.find(name, quick=True)
     settings = {**experiment.settings, **changes}
     stages = []
     numbers = experiment.numbers(settings, seed, stages.append)
@@ -25,7 +26,7 @@ ROUNDING, PATHS = 1e-6, 1e-3
 
 
 def test_fig2(committed):
-    found, known = small("fig2", orders=[4, 8, 12], shown=[4], points=161), committed["fig2"]["numbers"]
+    found, known = small("fig2"), committed["fig2"]["numbers"]
     np.testing.assert_allclose(found["kl"], kl_at(known, found["orders"]), rtol=ROUNDING)
     np.testing.assert_allclose(found["approximate"]["4"], known["approximate"]["4"], rtol=ROUNDING)
     spacing = found["x"][1] - found["x"][0]
@@ -33,34 +34,33 @@ def test_fig2(committed):
 
 
 def test_theorem2(committed):
-    found, known = small("theorem2", orders=[2, 10, 20, 40], half_widths=[2.0]), committed["theorem2"]["numbers"]
+    found, known = small("theorem2"), committed["theorem2"]["numbers"]
     at = [known["orders"].index(M) for M in found["orders"]]
     np.testing.assert_allclose(found["kl"]["2.0"], [known["kl"]["2.0"][i] for i in at], rtol=ROUNDING)
     np.testing.assert_allclose(found["bound"]["2.0"], [known["bound"]["2.0"][i] for i in at], rtol=ROUNDING)
 
 
 def test_fig3(committed):
-    found, known = small("fig3", times=[16, 64]), committed["fig3"]["numbers"]
+    found, known = small("fig3"), committed["fig3"]["numbers"]
     for key in ("mean", "sd"):
         np.testing.assert_allclose(found[key], known[key][:2], rtol=PATHS)
 
 
 def test_fig4a(committed):
-    found, known = small("fig4a", orders=[3, 7]), committed["fig4a"]["numbers"]
+    found, known = small("fig4a"), committed["fig4a"]["numbers"]
     for M in ("3", "7"):
         assert found["kl"][M] == pytest.approx(known["kl"][M], rel=PATHS)
         np.testing.assert_allclose(found["moments"][M], known["moments"][M], rtol=PATHS)
 
 
 def test_fig4b(committed):
-    found, known = small("fig4b", data=[1], times=[16, 32, 64], orders=[3, 7]), committed["fig4b"]["numbers"]
+    found, known = small("fig4b"), committed["fig4b"]["numbers"]
     columns = [known["orders"].index(M) for M in found["orders"]]
     np.testing.assert_allclose(found["kl"][0], array(known["kl"])[0, :3][:, columns], rtol=PATHS)
 
 
 def test_theorem4(committed):
-    changes = {"paths": 1, "times": [64, 128, 256], "series": [[2, 0.7], [3, 0.0]]}
-    found, known = small("theorem4", **changes), committed["theorem4"]["numbers"]
+    found, known = small("theorem4", paths=1), committed["theorem4"]["numbers"]
     rows = [known["series"].index(pair) for pair in found["series"]]
     for key in ("kl", "noise_under_posterior"):
         np.testing.assert_allclose(array(found[key])[:, 0], array(known[key])[rows, 0, :3], rtol=PATHS)
@@ -69,7 +69,7 @@ def test_theorem4(committed):
 @pytest.mark.slow
 def test_theorem3(committed):
     """At another length and order: the three forms agree to rounding, and the proof's signs do not."""
-    found, known = small("theorem3", T=64, order=3), committed["theorem3"]["numbers"]
+    found, known = small("theorem3"), committed["theorem3"]["numbers"]
     for numbers in (found, known):
         assert numbers["away"]["theorem"] < 1e-8
         assert numbers["away"]["library"] < 1e-8
@@ -78,7 +78,7 @@ def test_theorem3(committed):
 
 @pytest.mark.slow
 def test_storvik(committed):
-    found, known = small("storvik", steps=50), committed["storvik"]["numbers"]
+    found, known = small("storvik"), committed["storvik"]["numbers"]
     assert max(found["largest"].values()) < 1e-9
     assert found["transpose"]["F"] == pytest.approx(known["transpose"]["F"], rel=ROUNDING)
     assert found["transpose"]["transpose"] < 1e-9
@@ -106,8 +106,8 @@ def agree(found, known, label):
 @pytest.mark.slow
 def test_fig5(committed):
     known = committed["fig5"]["numbers"]
-    found = small("fig5", data=[1], runs=4, steps=100, sir=5000, liu_west=5000)
-    for label in ("EPF", "EPF, library's default"):
+    found = small("fig5", runs=4, epf=1000)
+    for label in ("EPF", "EPF, library's form"):
         agree(found, known, label)
         assert np.all(np.abs(runs.Scores(found, label).z) < 0.5)
     np.testing.assert_allclose(found["exact"]["1"]["mean"], known["exact"]["1"]["mean"][:2], rtol=1e-6)
@@ -116,7 +116,7 @@ def test_fig5(committed):
 @pytest.mark.slow
 def test_fig6(committed):
     known = committed["fig6"]["numbers"]
-    found = small("fig6", data=[1], shown=1, runs=3, steps=100, sir=2000, liu_west=[100, 1000], marginal=100)
+    found = small("fig6", runs=3, marginal=100)
     agree(found, known, "MarginalEPF")
     assert np.all(np.abs(runs.Scores(found, "MarginalEPF").z) < 0.8)  # 100 particles a node on the worst data set
     literal = found["methods"]["EPF, series about v = 0"]
@@ -130,8 +130,8 @@ def test_fig6(committed):
 @pytest.mark.slow
 def test_fig7(committed):
     known = committed["fig7"]["numbers"]
-    found = small("fig7", data=[1], runs=2, steps=100, liu_west=5000, times=[64], grid=81)
-    agree(found, known, "EPF, library's default")
+    found = small("fig7", times=[64], grid=81)
+    agree(found, known, "EPF, library's form")
     np.testing.assert_allclose(found["moments"][0]["gamma"], known["moments"][0]["gamma"], rtol=PATHS)
 
 
@@ -139,8 +139,7 @@ def test_fig7(committed):
 def test_complexity_counts_the_terms_of_a_polynomial(committed):
     from math import comb
 
-    changes = {"particles": 20, "blocks": 2, "block": 20, "counts": [10, 20, 40], "steps": 20, "repeats": 2}
-    found = small("complexity", orders={"1": [1, 2, 3], "2": [1, 2, 3]}, lengths=[10, 20, 40], **changes)
+    found = small("complexity", blocks=2)
     for numbers in (found, committed["complexity"]["numbers"]):
         for p, one in numbers["orders"].items():
             assert one["terms"] == [comb(2 * M + int(p), int(p)) for M in one["M"]]

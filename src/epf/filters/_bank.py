@@ -158,8 +158,9 @@ class Filters(eqx.Module):
 
     def describe(self, nodes: int) -> dict[str, str]:
         """The settings in words, for this many filters."""
+        each = self.particles * self.streams
         return {
-            "particles": f"{self.particles} per node, {self.particles * nodes} in all",
+            "particles": f"{each} per node, {each * nodes} in all",
             "proposal": self.proposal.describe(),
         }
 
