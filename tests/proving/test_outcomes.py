@@ -1,0 +1,44 @@
+"""What the proving ground has shown stays true: of the committed runs, and of a few small cases run here."""
+
+import numpy as np
+import pytest
+from proving._case import RESULTS, all_cases
+from proving._run import run
+from proving.summary import count, load
+
+RUNS = load(RESULTS)
+
+
+@pytest.mark.parametrize("method", sorted({found["method"] for found in RUNS}))
+def test_no_committed_run_is_wrong_and_called_good(method):
+    wrong = [
+        f"{found['case']}-{found['data_set']}"
+        for found in RUNS
+        if found["method"] == method and found["outcome"] == "wrong" and found["verdict"] == "good"
+    ]
+    assert not wrong
+
+
+def test_the_default_is_right_where_it_says_so():
+    """The aims of docs/proving.md, on the committed runs of the default."""
+    runs = [found for found in RUNS if found["method"] == "default"]
+    few = [found for found in runs if len(found["labels"]) <= 4]
+    assert np.mean([found["outcome"] == "right" for found in few]) >= 0.95
+    assert np.mean([found["outcome"] == "right" for found in runs]) >= 0.85
+    counts = count(runs)
+    assert counts["right and doubted"] <= 0.05 * counts["right"]
+    assert counts["share of z within twice the certificate"] >= 0.95
+
+
+# Five observations and two unknown scales; a prior that the data contradict by eight of its standard deviations.
+@pytest.mark.parametrize("name", ["level-short", "conflict-8"])
+def test_the_default_is_right(name):
+    found = run("default", all_cases()[name], 0)
+    assert found["outcome"] == "right", found
+    assert found["verdict"] == "good", found
+
+
+def test_a_filter_that_fails_does_not_say_good():
+    """The EPF's paths degenerate where both scales are unknown."""
+    found = run("epf", all_cases()["level-short"], 0)
+    assert found["outcome"] == "right" or found["verdict"] != "good", found
