@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from epf.errors import CheckpointError
-from epf.storage._tensors import inspect, pack, write
+from epf.storage._files import replace as write
+from epf.storage._tensors import inspect, pack
 
 ARRAYS = {
     "flags": np.array([True, False]),

@@ -163,7 +163,10 @@ def _from_cells(cells: np.ndarray, name: str, first: int) -> np.ndarray:
     numbers = np.full(cells.shape, np.nan)
     for index, cell in np.ndenumerate(cells):
         if isinstance(cell, Real | np.bool_):
-            numbers[index] = cell
+            try:
+                numbers[index] = cell
+            except OverflowError:  # a whole number beyond all floats
+                raise DataError(f"{name} is too large for a float at {_place_of(index, first)}: rescale it.") from None
         elif cell is not None and type(cell).__name__ != "NAType":
             place = f" at {_place_of(index, first)}" if index else ""
             raise DataError(f"{name} holds {kind(cell)} ({str(cell)[:40]!r}){place}: convert it to a number.")

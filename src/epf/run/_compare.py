@@ -1,12 +1,11 @@
 """Several methods on the same model and data: one table, one picture, and how far each is from the exact answer."""
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from epf.errors import EPFError, EPFWarning, SettingError, UnsupportedModelError, kind
+from epf.errors import EPFError, SettingError, UnsupportedModelError, kind, warn
 from epf.filters._base import Filter
 from epf.filters._kalman import Kalman
 from epf.model._check import check_inputs, check_model, check_observations
@@ -140,6 +139,7 @@ def compare(
     results: dict[str, Result | Chains] = {}
     refused: dict[str, str] = {}
     found: Exact | None = None
+    interrupted = False
     try:
         found = _exact(model, ys, inputs, exact)
         for name, method in chosen.items():
@@ -150,8 +150,11 @@ def compare(
             if name in results and results[name].interrupted:
                 break
     except KeyboardInterrupt:
-        warnings.warn(f"Interrupted: {len(results)} of {len(chosen)} methods are compared.", EPFWarning, stacklevel=2)
-    return Comparison(len(ys), results, refused, found)
+        interrupted = True
+    comparison = Comparison(len(ys), results, refused, found)
+    if interrupted:
+        warn(f"Interrupted: {len(results)} of {len(chosen)} methods are compared.", result=comparison)
+    return comparison
 
 
 def growth(result: Result | Chains) -> float | str:
