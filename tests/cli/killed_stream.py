@@ -53,7 +53,7 @@ def live(name: str, folder: Path) -> None:
         checkpoint=checkpoint,
         checkpoint_every=1,
         keep=1,
-        skip_seen=True,
+        new_file=False,
         quiet=True,
     )
     if code == 0:
