@@ -31,6 +31,8 @@ class Observed(NamedTuple):
 
     def after(self, ys: np.ndarray) -> "Observed":
         """The counts after further observations, as the filter sees them."""
+        if not len(ys):
+            return self
         rows = ys.reshape(len(ys), -1)
         if self.last:
             rows = np.concatenate([np.asarray([self.last], rows.dtype), rows])

@@ -176,6 +176,8 @@ def _density(result: Any, label: str) -> Any:
 def _states(result: Any, y: Any) -> list[Any]:
     """One chart per component of the state; the observations in the same charts if they match, else in their own."""
     time = result.history["time"].values
+    if not len(time):
+        return []
     mean, sd = (np.asarray(part).reshape(len(time), -1) for part in (result.record.state_mean, result.record.state_sd))
     seen = None if y is None else y.reshape(len(y), -1)[-len(time) :]
     at, charts = _thin(len(time)), []

@@ -154,5 +154,5 @@ def _particles(total: int | None, ess: np.ndarray) -> list[Caveat]:
     if not total or np.isnan(ess).all():
         return []
     if total < _FEW_PARTICLES:
-        return [Caveat(1, f"{total} particles are too few for an error to be measured: use hundreds.")]
+        return [Caveat(1, f"With so few particles ({total}) no error can be measured: use hundreds.")]
     return [Caveat(0, f"The median effective sample size is {np.nanmedian(ess):.0f} of {total} particles.")]
