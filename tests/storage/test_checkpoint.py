@@ -200,6 +200,20 @@ def test_forged_headers_are_refused(saved, tmp_path):
 
         path.write_bytes(resealed(content, swapped, sign=True))
         refused(path, None, None, "cannot be made again")
+    numbers, before = len(content) // 4, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for large in (  # within the limits that the size of the file allows
+        epf.MarginalEPF(numbers // 2, nodes=numbers),
+        epf.EPF(20, approximation=epf.Chebyshev(order=32)),
+        epf.ResampleMove(numbers, capacity=numbers),
+    ):
+
+        def fitting(h, top, data, large=large):
+            h["method"] = describe(large)
+            return data
+
+        path.write_bytes(resealed(content, fitting, sign=True))
+        refused(path, None, None, "cannot be used")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes
     forged(lambda h, top: top["state.x"].update(shape=[10**18]), "does not fit the file")
     forged(lambda h, top: top["state.x"].update(shape=[2, 10]), "float32[2, 10] in it, where float32[20] belongs")
     forged(lambda h, top: top["state.x"].update(dtype="I32"), "int32[20] in it")
