@@ -67,7 +67,7 @@ class Verdict(NamedTuple):
 class Flagged(NamedTuple):
     """How many steps had a flag, and the first of them."""
 
-    count: int = 0
+    times: int = 0
     first: int = 0
 
     def after(self, flags: Any, t: int) -> "Flagged":
@@ -75,7 +75,7 @@ class Flagged(NamedTuple):
         steps = np.flatnonzero(flags)
         if not len(steps):
             return self
-        return Flagged(self.count + len(steps), self.first or t + int(steps[0]))
+        return Flagged(self.times + len(steps), self.first or t + int(steps[0]))
 
 
 def judge(result: "Result") -> Verdict:
@@ -127,9 +127,9 @@ def _flags(total: int, collapsed: Flagged, invalid: Flagged) -> list[Caveat]:
          "give observation() heavier tails."),
         (invalid, "some particles were not finite: correct the model's laws, or narrow the prior."),
     ):  # fmt: skip
-        if flagged.count:
-            where = f"At {flagged.count} of {total} steps (first at t = {flagged.first})"
-            found.append(Caveat(1 + (flagged.count > 0.01 * total), f"{where} {sentence}"))
+        if flagged.times:
+            where = f"At {flagged.times} of {total} steps (first at t = {flagged.first})"
+            found.append(Caveat(1 + (flagged.times > 0.01 * total), f"{where} {sentence}"))
     return found
 
 
