@@ -172,7 +172,7 @@ def test_forged_headers_are_refused(saved, tmp_path):
     forged(lambda h, top: h.update(t=0), "unexpected array")
     forged(lambda h, top: h["facts"].update(position=-1), "position")
     forged(lambda h, top: h["facts"].update(collapsed=[4, 1]), "counts")
-    forged(lambda h, top: h["facts"].update(observed=[1, [1], []]), "counts")
+    forged(lambda h, top: h["facts"].update(observed=[1, [1], [], []]), "counts")
     forged(lambda h, top: h["facts"].update(notes={"rows": 1}), "counts")
     forged(lambda h, top: h["facts"].update(log_evidence="much"), "log_evidence")
     forged(lambda h, top: h.update(precision="float64"), "jax_enable_x64")

@@ -198,11 +198,11 @@ class Stream:
             if not all(is_whole(n) and 0 <= n <= self.num_observations for one in flagged for n in one):
                 raise ValueError
             self._collapsed, self._invalid = flagged
-            self._observed = Observed.of_facts(facts.get("observed", (self.num_observations, (), ())))
+            self._observed = Observed.of_facts(facts.get("observed", (self.num_observations, (), (), ())))
             self.notes = dict(facts.get("notes", {}))
             if not all(isinstance(part, str) for pair in self.notes.items() for part in pair):
                 raise ValueError
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise CheckpointError(f"{path} has no valid counts in its header: use an earlier copy.") from None
 
     @property
