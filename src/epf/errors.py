@@ -1,8 +1,13 @@
 """Exceptions: one per kind of mistake. Each message says what was wrong, where, and what to do."""
 
+import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 import jax
+
+_PACKAGE = str(Path(__file__).parent)
 
 
 class EPFError(Exception):
@@ -53,11 +58,23 @@ class CheckpointError(EPFError, ValueError):
 
 
 class EPFWarning(UserWarning):
-    """A reason to doubt a result."""
+    """A reason to doubt a result. Where warnings are turned into errors, `result` has what was learned."""
+
+    result: object = None
 
 
 class AccuracyWarning(EPFWarning):
     """The certificate of a result is above its limit: the posterior may be off by more than it should."""
+
+
+def warn(message: str, category: type[EPFWarning] = EPFWarning, result: object = None) -> None:
+    """Warn at the line outside of the library that led here, and keep the result for whoever makes it an error."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    said = category(message)
+    said.result = result
+    warnings.warn(said, stacklevel=level)
 
 
 def kind(value: Any) -> str:

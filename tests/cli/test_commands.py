@@ -103,7 +103,18 @@ def test_a_stream_prints_a_line_for_each_row_and_goes_on_from_its_checkpoint(dat
     assert len(whole) == 30
     assert json.loads(whole[-1])["t"] == 30
     assert json.loads(whole[4])["time"] == "5"
-    assert json.loads(whole[4]).keys() >= {"mean", "sd", "5%", "50%", "95%", "state", "log_evidence", "ess", "row"}
+    assert json.loads(whole[4]).keys() >= {
+        "mean",
+        "sd",
+        "5%",
+        "50%",
+        "95%",
+        "state",
+        "log_evidence",
+        "ess",
+        "row",
+        "verdict",
+    }
 
     bad = tmp_path / "bad.csv"
     bad.write_text("\n".join([*lines[:11], "x", *lines[11:]]) + "\n")
@@ -116,13 +127,16 @@ def test_a_stream_prints_a_line_for_each_row_and_goes_on_from_its_checkpoint(dat
                                    "--resume", code=5).stderr  # fmt: skip
     resumed = run("stream", "sin", bad, "--checkpoint", keep, "--resume", "--on-error", "skip")
     assert "Resumed at t = 10; the first 10 rows are skipped." in resumed.stderr
-    assert "31 rows seen, 30 used" in resumed.stderr
-    strip = [{k: v for k, v in json.loads(line).items() if k != "row"} for line in resumed.stdout.splitlines()]
-    assert strip == [{k: v for k, v in json.loads(line).items() if k != "row"} for line in whole[10:]]
+    assert "31 rows seen, 30 observations" in resumed.stderr
+    assert json.loads(resumed.stdout.splitlines()[0])["reason"]  # of the verdict, said again after each start
+    plain = [[{k: v for k, v in json.loads(line).items() if k not in ("row", "reason")} for line in lines]
+             for lines in (resumed.stdout.splitlines(), whole[10:])]  # fmt: skip
+    assert plain[0] == plain[1]
     assert json.loads(resumed.stdout.splitlines()[0])["row"] == 12
 
     from_pipe = run("stream", "sin", "-", *SIR, "--every", 10, "--quiet", stdin=data.read_text()).stdout.splitlines()
-    assert from_pipe == whole[9::10]
+    assert json.loads(from_pipe[-1])["mean"] == json.loads(whole[-1])["mean"]
+    assert [json.loads(line)["t"] for line in from_pipe] == [10, 20, 30]
     assert "--resume needs --checkpoint" in run("stream", "sin", data, "--resume", code=2).stderr
 
 

@@ -1,6 +1,7 @@
 """Rows from files of every kind; a row that cannot be used says on which line and why."""
 
 import math
+import random
 
 import pytest
 
@@ -9,14 +10,17 @@ from epf.cli.rows import BadRow, Columns, Row, read_rows
 from epf.errors import DataError, SettingError
 
 
-def read(tmp_path, text, columns=Columns(), suffix=".csv", skip=0):
+def read(tmp_path, text, columns=Columns(), suffix=".csv"):
     path = tmp_path / f"data{suffix}"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return list(read_rows(str(path), columns, None, skip))
+    return list(read_rows(str(path), columns, None))
 
 
 def same(found, expected):
-    return repr(found) == repr(expected)  # NaN is not equal to itself
+    """Apart from the names of the columns. NaN is not equal to itself."""
+    rows = found if isinstance(found, list) else [found]
+    plain = [row._replace(columns="") if isinstance(row, Row) else row for row in rows]
+    return repr(plain) == repr(expected if isinstance(expected, list) else [expected])
 
 
 def test_headings_times_inputs_and_missing_values(tmp_path):
@@ -29,7 +33,7 @@ def test_headings_times_inputs_and_missing_values(tmp_path):
     assert same(read(tmp_path, text.replace(",", "\t"), Columns(("2",)), ".tsv")[0], Row(2, [0.5], None, None))
     assert same(read(tmp_path, "1,2\n3,4\n"), [Row(1, [1.0, 2.0], None, None), Row(2, [3.0, 4.0], None, None)])
     assert same(read(tmp_path, "t,x,y\n1,2,3\n")[0], Row(2, [3.0], None, "1"))  # y is the observation, x the state
-    assert same(read(tmp_path, "\ufeffy\r\n1\r\n2\r\n", skip=1), [Row(3, [2.0], None, None)])
+    assert same(read(tmp_path, "\ufeffy\r\n1\r\n2\r\n")[1:], [Row(3, [2.0], None, None)])
     assert read(tmp_path, "") == []
 
 
@@ -96,7 +100,6 @@ def test_parquet(tmp_path):
     path = tmp_path / "data.parquet"
     pd.DataFrame({"time": [1, 2], "y": [0.5, None]}).to_parquet(path)
     assert same(list(read_rows(str(path), Columns())), [Row(1, [0.5], None, 1), Row(2, [math.nan], None, 2)])
-    assert len(list(read_rows(str(path), Columns(), skip=1))) == 1
     path.write_bytes(b"nothing")
     with pytest.raises(DataError, match="cannot be read"):
         list(read_rows(str(path), Columns()))
@@ -113,3 +116,53 @@ def test_what_cannot_be_read_is_said(tmp_path):
         read_rows("data", Columns(), "xls")
     with pytest.raises(DataError, match="cannot be read"):
         list(read_rows(str(tmp_path / "none.csv"), Columns()))
+
+
+def test_a_blank_line_in_a_file_with_one_column_is_a_missing_value(tmp_path):
+    found = read(tmp_path, "y\n\n1\n\n \n2\n\n\n")
+    assert [(row.line, row.y[0]) for row in found if not math.isnan(row.y[0])] == [(3, 1.0), (6, 2.0)]
+    assert [row.line for row in found] == [2, 3, 4, 5, 6]  # those at the end may become rows or not
+    assert [row.line for row in read(tmp_path, "\n1\n")] == [1, 2]
+    assert [row.line for row in read(tmp_path, "a,b\n\n1,2\n")] == [3]
+    assert same(read(tmp_path, "a\tb\n\t\n1\t2\n", suffix=".tsv")[0], Row(2, [math.nan, math.nan], None, None))
+
+
+def test_a_first_row_is_never_taken_for_a_heading(tmp_path):
+    assert same(read(tmp_path, "0.5x\n1\n"), [BadRow(1, "column '1' holds '0.5x', which is not a number"),
+                                               Row(2, [1.0], None, None)])  # fmt: skip
+    dated = "2020-01-01,1.5\n2020-01-02,2.5\n"
+    assert same(read(tmp_path, dated, Columns((), "1")), [Row(1, [1.5], None, "2020-01-01"),
+                                                          Row(2, [2.5], None, "2020-01-02")])  # fmt: skip
+    assert all(isinstance(row, BadRow) for row in read(tmp_path, dated))
+    for text in ("monday,1.5\ntuesday,2.5\n", "y,2020\n1,2\n"):
+        with pytest.raises(DataError, match="may be a heading or a row"):
+            read(tmp_path, text)
+    assert same(read(tmp_path, "monday,1.5\n", Columns(("2",), "1")), [Row(1, [1.5], None, "monday")])
+    assert same(read(tmp_path, "y,2020\n1,2\n", Columns(("y",))), [Row(2, [1.0], None, None)])
+    assert same(read(tmp_path, ",y\n0,1\n", Columns(("y",))), [Row(2, [1.0], None, None)])
+
+
+def test_a_last_line_without_an_end_is_told_apart(tmp_path):
+    assert [row.whole for row in read(tmp_path, "y\n1\n2")] == [True, False]
+    assert [row.whole for row in read(tmp_path, '1\n{"y', suffix=".jsonl")] == [True, False]
+    assert [row.whole for row in read(tmp_path, "y,z\n1,2\n1")] == [True, False]
+
+
+@pytest.mark.parametrize("cases", [300, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_any_bytes_are_rows_or_a_sentence(tmp_path, cases):
+    """Every line is a row, a bad row, blank or the heading: none vanishes, and nothing but an EPFError is raised."""
+    random_ = random.Random(1)
+    pieces = [b"1", b"2.5", b"-3e4", b",", b",", b"\t", b"\n", b"\n", b"\n", b"\r\n", b" ", b"y", b"t", b'"', b"nan", b"NA",
+              b"\xff", b"{", b"}", b":", b"[", b"]", b"null", b"NaN", b"1e999", b"\x00", b"9" * 400]  # fmt: skip
+    for _ in range(cases):
+        text = b"".join(random_.choices(pieces, k=random_.randrange(30)))
+        suffix = random_.choice((".csv", ".tsv", ".jsonl"))
+        try:
+            found = read(tmp_path, text, Columns(), suffix)
+        except DataError:
+            continue
+        lines = [row.line for row in found]
+        assert lines == sorted(set(lines))
+        written = {i + 1 for i, line in enumerate(text.split(b"\n")) if line.strip(b"\r\n \t\x0b\x0c\x1c\x1d\x1e\x1f")}
+        missing = written - set(lines)
+        assert len(missing) <= (suffix != ".jsonl"), (text, suffix)  # the heading, and nothing else

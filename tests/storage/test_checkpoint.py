@@ -170,7 +170,10 @@ def test_forged_headers_are_refused(saved, tmp_path):
     forged(lambda h, top: h.update(inputs=10**12), "malformed header")
     forged(lambda h, top: h.update(inputs=4), "other fields, priors or laws")
     forged(lambda h, top: h.update(t=0), "unexpected array")
-    forged(lambda h, top: h["facts"].update(position=1), "position")
+    forged(lambda h, top: h["facts"].update(position=-1), "position")
+    forged(lambda h, top: h["facts"].update(collapsed=[4, 1]), "counts")
+    forged(lambda h, top: h["facts"].update(observed=[1, [1], [], []]), "counts")
+    forged(lambda h, top: h["facts"].update(notes={"rows": 1}), "counts")
     forged(lambda h, top: h["facts"].update(log_evidence="much"), "log_evidence")
     forged(lambda h, top: h.update(precision="float64"), "jax_enable_x64")
     forged(lambda h, top: h["method"].update({"class": "os.system"}), "malformed header")
@@ -183,7 +186,7 @@ def test_forged_headers_are_refused(saved, tmp_path):
     refused(path, None, None, "cannot be made again")
     refused(path, None, epf.SIR(20, islands=1), "os.system, not SIR")
     for huge in (
-        epf.SIR(10**12),
+        epf.SIR(2**31 - 1),
         epf.EPF(20, approximation=epf.Chebyshev(order=10**6)),
         epf.EPF(20, sampler=epf.samplers.InverseCDF(10**9 + 1)),
         epf.MarginalEPF(20, nodes=10**9),
@@ -197,6 +200,20 @@ def test_forged_headers_are_refused(saved, tmp_path):
 
         path.write_bytes(resealed(content, swapped, sign=True))
         refused(path, None, None, "cannot be made again")
+    numbers, before = len(content) // 4, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for large in (  # within the limits that the size of the file allows
+        epf.MarginalEPF(numbers // 2, nodes=numbers),
+        epf.EPF(20, approximation=epf.Chebyshev(order=32)),
+        epf.ResampleMove(numbers, capacity=numbers),
+    ):
+
+        def fitting(h, top, data, large=large):
+            h["method"] = describe(large)
+            return data
+
+        path.write_bytes(resealed(content, fitting, sign=True))
+        refused(path, None, None, "cannot be used")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes
     forged(lambda h, top: top["state.x"].update(shape=[10**18]), "does not fit the file")
     forged(lambda h, top: top["state.x"].update(shape=[2, 10]), "float32[2, 10] in it, where float32[20] belongs")
     forged(lambda h, top: top["state.x"].update(dtype="I32"), "int32[20] in it")
@@ -266,7 +283,8 @@ def test_the_last_files_are_kept_and_a_half_written_one_does_no_harm(saved, tmp_
     for y in Y[:4]:
         stream.update(y)
         stream.save(path, keep=2)
-    (tmp_path / "run.epf.partial").write_bytes(b"half")
+    half = tmp_path / ".run.epf.0123456789abcdef.partial"  # what a killed process leaves
+    half.write_bytes(b"half")
     times = [
         epf.Stream.load(tmp_path / name, epf.zoo.Sin()).num_observations
         for name in ("run.epf", "run.epf.1", "run.epf.2")
@@ -275,7 +293,7 @@ def test_the_last_files_are_kept_and_a_half_written_one_does_no_harm(saved, tmp_
     assert not (tmp_path / "run.epf.3").exists()
     stream.save(path)
     assert epf.Stream.load(path, epf.zoo.Sin()).num_observations == 4
-    assert not (tmp_path / "run.epf.partial").exists()
+    assert not half.exists()
     with pytest.raises(epf.errors.SettingError):
         stream.save(path, keep=-1)
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from epf.errors import CheckpointError
-from epf.storage._tensors import inspect, pack, write
+from epf.storage._files import replace as write
+from epf.storage._tensors import inspect, pack
+from forged import resealed
 
 ARRAYS = {
     "flags": np.array([True, False]),
@@ -41,6 +43,18 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
     path.write_bytes(content[:-3])
     with pytest.raises(CheckpointError, match="were cut"):
         file.read(WANTED)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"), [([0, 2**61], "malformed shape"), ([2**61], "does not fit"), ([2**61, 0, 3], "malformed shape")]
+)
+def test_an_array_of_any_size_on_paper_costs_no_memory(shape, words, tmp_path):
+    """One without entries fits any file, and a row of it would have 2^61."""
+    path = tmp_path / "a.epf"
+    content = pack({}, {"a": np.zeros((0, 3), np.float32)})
+    path.write_bytes(resealed(content, lambda header, top, data: top["a"].update(shape=shape) or data))
+    with pytest.raises(CheckpointError, match=words):
+        inspect(path)
 
 
 def test_bytes_after_the_arrays_are_not_read(tmp_path):

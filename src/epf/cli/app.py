@@ -1,11 +1,13 @@
 """The commands and their common options."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from epf.cli.outcome import CODES
+from epf.storage._files import only_writer
 from epf.storage._methods import METHODS
 
 app = typer.Typer(
@@ -216,8 +218,8 @@ def stream(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the checkpoint, or start if there is none.")
     ] = False,
-    new_rows: Annotated[
-        bool, typer.Option("--new-rows", help="With --resume: the input has only new rows; skip none.")
+    new_file: Annotated[
+        bool, typer.Option("--new-file", "--new-rows", help="With --resume: all rows of the input are new; skip none.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -231,20 +233,21 @@ def stream(
     with outcome(quiet):
         (name, source), options = split(arguments, 2, "a model and a file, or - for standard input")
         model = _known(*find_model(name, options))
-        opened = command.open_stream(model, make_method(method, particles, order), seed, checkpoint, resume)
-        code = command.run(
-            opened,
-            source,
-            Columns(_names(columns), time, _names(inputs)),
-            format=format,
-            on_error=on_error,
-            every=every,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            keep=keep,
-            skip_seen=not new_rows,
-            quiet=quiet,
-        )
+        with nullcontext() if checkpoint is None else only_writer(checkpoint):
+            opened = command.open_stream(model, make_method(method, particles, order), seed, checkpoint, resume)
+            code = command.run(
+                opened,
+                source,
+                Columns(_names(columns), time, _names(inputs)),
+                format=format,
+                on_error=on_error,
+                every=every,
+                checkpoint=checkpoint,
+                checkpoint_every=checkpoint_every,
+                keep=keep,
+                new_file=new_file,
+                quiet=quiet,
+            )
         raise typer.Exit(code)
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from epf.cli.fit import check_on_error, finite, load_series, save_figure
+from epf.cli.fit import check_on_error, finite, load_series, save_figure, write_all
 from epf.cli.rows import Columns
 from epf.errors import SettingError
 from epf.model._model import StateSpaceModel
@@ -33,12 +33,14 @@ def run(
     progress = False if quiet or as_json else None
     wanted = None if exact == "none" else exact
     found = compare(model, y, methods, exact=wanted, seed=seed, inputs=us, progress=progress)
-    if plot is not None and found.results:
-        save_figure(found.plot()[0].figure, plot)
+    draw = lambda path: save_figure(found.plot()[0].figure, path)  # noqa: E731
+    written, error = write_all([(plot, draw)] if plot is not None and found.results else [])
     if as_json:
         print(json.dumps(as_dictionary(found, warned), allow_nan=False))
     elif not quiet:
-        _print(found, plot)
+        _print(found, written)
+    if error is not None:
+        raise error
 
 
 def as_dictionary(found: Comparison, warned: list[str]) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def as_dictionary(found: Comparison, warned: list[str]) -> dict[str, Any]:
     methods: dict[str, Any] = {}
     for (name, label), row in found.table.iterrows() if found.results else ():
         cells = {key: value if isinstance(value, str) else finite(value) for key, value in row.items()}
-        common = {key: cells.pop(key) for key in ("seconds", "growth", "log_evidence")}
+        common = {key: cells.pop(key) for key in ("seconds", "growth", "log_evidence", "verdict")}
         settings = (
             found.results[name].settings if name in found.results else {"method": found.exact and found.exact.method}
         )
@@ -54,27 +56,32 @@ def as_dictionary(found: Comparison, warned: list[str]) -> dict[str, Any]:
     return {"observations": found.num_observations, "methods": methods, "refused": found.refused, "warnings": warned}
 
 
-def _print(found: Comparison, plot: Path | None) -> None:
+def _print(found: Comparison, written: list[Path]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=max(110, Console().width))
+    console = Console(width=max(125, Console().width))
     by = f", exact by {found.exact.method}" if found.exact else ""
     table = Table(title=f"{found.num_observations} observations{by}", title_justify="left")
     for heading in ("method", "parameter"):
         table.add_column(heading)
-    headings = ("mean", "sd", "90% interval", "z", "r", "seconds", "growth", "log-evidence")
+    headings = ("mean", "sd", "90% interval", "z", "r", "seconds", "growth", "log-evidence", "verdict")
     for heading in headings:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=heading == "verdict")
     before = None
     for (name, label), row in found.table.iterrows() if found.results else ():
         if before not in (None, name):
             table.add_section()
         same, before = before == name, name
         common = (
-            ["", "", ""]
+            ["", "", "", ""]
             if same
-            else [_cell(row["seconds"], ".1f"), _cell(row["growth"], ".2f"), _cell(row["log_evidence"], ".6g")]
+            else [
+                _cell(row["seconds"], ".1f"),
+                _cell(row["growth"], ".2f"),
+                _cell(row["log_evidence"], ".6g"),
+                row["verdict"],
+            ]
         )
         interval = f"{row['5%']:.4g} .. {row['95%']:.4g}"
         scores = [_cell(row["z"], ".2f"), _cell(row["r"], ".2f")]
@@ -89,8 +96,8 @@ def _print(found: Comparison, plot: Path | None) -> None:
         "the last quarter / in the second quarter, 1 for a constant cost.",
         highlight=False,
     )
-    if plot is not None:
-        console.print(f"written: {plot}", highlight=False, markup=False, soft_wrap=True)
+    for path in written:
+        console.print(f"written: {path}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _cell(value: Any, form: str) -> str:

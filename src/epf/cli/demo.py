@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 from rich.console import Console
 from rich.table import Table
 
+from epf.cli.fit import save_figure
 from epf.errors import AccuracyWarning
 from epf.filters._base import Filter
 from epf.filters._epf import EPF
@@ -110,6 +111,4 @@ def _draw(results: list[tuple[str, Result, dict[str, Any]]], out: Path) -> None:
     for panel in axes.flat[len(panels) - columns : len(panels)]:
         panel.set_xlabel("time step")
         panel.tick_params(labelbottom=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=150)
-    plt.close(figure)
+    save_figure(figure, out)

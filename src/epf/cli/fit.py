@@ -1,7 +1,10 @@
 """`epf fit`: learns from a file, and writes a table, JSON, a folder, a figure or a report."""
 
+import io
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import typer
 
 from epf.cli.outcome import INTERRUPTED
 from epf.cli.rows import BadRow, Columns, read_rows
-from epf.errors import DataError, SettingError
+from epf.errors import DataError, EPFError, SettingError, reason
 from epf.filters._base import Filter
 from epf.model._model import StateSpaceModel
 from epf.offline._base import Offline
@@ -18,6 +21,7 @@ from epf.results._chains import Chains
 from epf.results._result import Result
 from epf.run._compare import evidence
 from epf.run._fit import fit
+from epf.storage._files import make_folder, replace
 
 
 def load_series(source: str, columns: Columns, format: str | None, skip_bad: bool, quiet: bool) -> tuple[Any, Any]:
@@ -81,18 +85,31 @@ def run(
     y, us = load_series(source, columns, format, check_on_error(on_error), quiet)
     progress = False if quiet or as_json else None
     result = fit(model, y, method, seed=seed, inputs=us, accuracy=accuracy, budget=budget, progress=progress)
-    if out is not None:
-        result.save(out)
-    if plot is not None:
-        _draw(result, plot)
-    if report is not None:
-        result.report(report, y=y)
+    seen = y[: result.num_observations]
+    wanted = [(out, result.save), (plot, lambda path: _draw(result, path)), (report, partial(result.report, y=seen))]
+    written, error = write_all([(path, write) for path, write in wanted if path is not None])
     if as_json:
         print(json.dumps(as_dictionary(result, warned), allow_nan=False))
     elif not quiet:
-        _print(result, [path for path in (out, plot, report) if path is not None])
+        _print(result, written)
+    if error is not None:
+        raise error
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def write_all(wanted: list[tuple[Path, Callable[[Path], Any]]]) -> tuple[list[Path], EPFError | None]:
+    """Write what can be written: the paths, and the first error, which never costs the answer."""
+    written, error = [], None
+    for path, write in wanted:
+        try:
+            write(path)
+            written.append(path)
+        except EPFError as found:
+            error = error or found
+        except ImportError as found:
+            error = error or SettingError(str(found))
+    return written, error
 
 
 def as_dictionary(result: Result | Chains, warned: list[str]) -> dict[str, Any]:
@@ -125,12 +142,18 @@ def _draw(result: Result | Chains, path: Path) -> None:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure to a file."""
+    """Write a figure to a file, whole or not at all."""
     import matplotlib.pyplot as plt
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    drawn = io.BytesIO()
+    try:
+        figure.savefig(drawn, dpi=150, format=path.suffix.lower().lstrip(".") or None)
+    except ValueError as error:
+        raise SettingError(f"--plot {path}: {reason(error)}; end it with .png or .pdf.") from None
+    finally:
+        plt.close(figure)
+    make_folder(path.parent)
+    replace(path, drawn.getvalue())
 
 
 def _print(result: Result | Chains, written: list[Path]) -> None:

@@ -1,19 +1,20 @@
 """How a command ends: a message on standard error and an exit code for scripts."""
 
+import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
 
-from epf.errors import CheckpointError, DataError, EPFError, EPFWarning, NumericalError
+from epf.errors import CheckpointError, DataError, EPFError, EPFWarning, NumericalError, reason
 
-USAGE, DATA, NUMBERS, CHECKPOINT, INTERRUPTED = 2, 3, 4, 5, 130
+USAGE, DATA, NUMBERS, CHECKPOINT, OUTPUT, INTERRUPTED = 2, 3, 4, 5, 6, 130
 CODES = (
     "Exit codes: 0 success; 2 wrong option, model or method; 3 unusable data; 4 numerical failure; 5 unusable checkpoint; "
-    "130 interrupted."
+    "6 output that cannot be written; 130 interrupted."
 )
 
 
@@ -36,9 +37,19 @@ def outcome(quiet: bool) -> Iterator[list[str]]:
     except EPFError as error:
         print(f"Error: {error}", file=sys.stderr)
         raise typer.Exit(code_of(error)) from None
+    except OSError as error:
+        print(f"Error: the output cannot be written ({reason(error)}): check where it goes.", file=sys.stderr)
+        discard_output()
+        raise typer.Exit(OUTPUT) from None
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def discard_output() -> None:
+    """Standard output goes nowhere from here on: what Python writes to it at its end would fail again."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def code_of(error: EPFError) -> int:

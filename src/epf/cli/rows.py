@@ -1,12 +1,14 @@
 """Rows of numbers from CSV, TSV, JSON lines or Parquet, one at a time, each with its line number.
 
 An unusable row is yielded as a `BadRow` with the reason; the caller decides whether to continue. The length of a line is
-limited, so that a broken file cannot fill the memory.
+limited, so that a broken file cannot fill the memory. No row vanishes: in a file with one column a blank line between others
+is a missing value, and a first line that may be a heading or a row is refused.
 """
 
 import csv
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,6 +29,7 @@ _MAX_LINE = 1 << 20
 _LARGEST = 3.4028234e38  # float32
 _MISSING = {"", "nan", "na", "n/a", "null", "none", "-"}
 _TIMES = ("t", "time", "date")
+_BEGINS_LIKE_A_NUMBER = re.compile(r"\s*[-+]?\.?\d")
 
 
 class Row(NamedTuple):
@@ -36,6 +39,10 @@ class Row(NamedTuple):
     y: list[float]
     u: list[float] | None
     time: Any
+    columns: str = ""
+    """The names of the columns that y and u come from."""
+    whole: bool = True
+    """False for a last line without an end: it may still be being written."""
 
 
 class BadRow(NamedTuple):
@@ -43,6 +50,15 @@ class BadRow(NamedTuple):
 
     line: int
     why: str
+    whole: bool = True
+
+
+class Line(NamedTuple):
+    """A line of text by its number, or why it cannot be read."""
+
+    number: int
+    text: str | BadRow
+    whole: bool
 
 
 class Columns(NamedTuple):
@@ -53,14 +69,14 @@ class Columns(NamedTuple):
     inputs: Sequence[str] = ()
 
 
-def read_rows(source: str, columns: Columns, format: str | None = None, skip: int = 0) -> Iterator[Row | BadRow]:
-    """The rows of a file, or of standard input for "-"; the first `skip` rows are not parsed."""
+def read_rows(source: str, columns: Columns, format: str | None = None) -> Iterator[Row | BadRow]:
+    """The rows of a file, or of standard input for "-"."""
     format = format or _format_of(source)
     if format not in FORMATS:
         raise SettingError(f"--format {format}: choose one of {', '.join(FORMATS)}.")
     if format == "parquet":
-        return _parquet(source, columns, skip)
-    return _lines_of(source, columns, format, skip)
+        return _parquet(source, columns)
+    return _lines_of(source, columns, format)
 
 
 def _format_of(source: str) -> str:
@@ -72,105 +88,120 @@ def _format_of(source: str) -> str:
     return _SUFFIXES[suffix]
 
 
-def _lines_of(source: str, columns: Columns, format: str, skip: int) -> Iterator[Row | BadRow]:
+def _lines_of(source: str, columns: Columns, format: str) -> Iterator[Row | BadRow]:
     try:
         file = sys.stdin.buffer if source == "-" else open(source, "rb")  # noqa: SIM115  closed below
     except OSError as error:
         raise DataError(f"{source} cannot be read ({reason(error)}): check the path.") from None
     try:
-        lines = _lines(file)
-        yield from (_json_lines if format == "jsonl" else _table)(source, lines, columns, format, skip)
+        yield from (_json_lines if format == "jsonl" else _table)(source, _lines(file), columns, format)
     finally:
         if source != "-":
             file.close()
 
 
-def _lines(file: Any) -> Iterator[tuple[int, str | BadRow]]:
-    """Lines that are not blank, with their numbers; a line that is too long is never in memory as a whole."""
+def _lines(file: Any) -> Iterator[Line]:
+    """All lines; one that is too long is never in memory as a whole."""
     number = 0
     while raw := file.readline(_MAX_LINE):
         number += 1
-        if len(raw) == _MAX_LINE and not raw.endswith(b"\n"):
+        whole = raw.endswith(b"\n")
+        if len(raw) == _MAX_LINE and not whole:
             while (rest := file.readline(_MAX_LINE)) and not rest.endswith(b"\n"):
                 pass
-            yield number, BadRow(number, f"the line is longer than {_MAX_LINE} bytes")
+            yield Line(number, BadRow(number, f"the line is longer than {_MAX_LINE} bytes"), True)
             continue
         try:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
         except UnicodeDecodeError:
-            yield number, BadRow(number, "the line is not text in UTF-8")
+            yield Line(number, BadRow(number, "the line is not text in UTF-8", whole), whole)
             continue
-        if text.strip():
-            yield number, text
+        yield Line(number, text, whole)
 
 
-def _table(
-    source: str, lines: Iterator[tuple[int, str | BadRow]], columns: Columns, format: str, skip: int
-) -> Iterator[Row | BadRow]:
-    """CSV and TSV. A first line that is not all numbers is a header; without one, columns are numbered from 1."""
+def _table(source: str, lines: Iterator[Line], columns: Columns, format: str) -> Iterator[Row | BadRow]:
+    """CSV and TSV; without a heading, columns are numbered from 1."""
     delimiter = "\t" if format == "tsv" else ","
-    names: list[str] | None = None
     picked: _Picked | None = None
-    seen = 0
-    for number, text in lines:
-        cells = text if isinstance(text, BadRow) else _cells(number, text, delimiter)
-        if names is None and not isinstance(cells, BadRow):
-            header = any(_number(cell) is None for cell in cells)
-            names = [cell.strip() for cell in cells] if header else [str(i + 1) for i in range(len(cells))]
-            picked = _Picked.of(source, names, columns)
-            if header:
-                continue
-        seen += 1
-        if seen <= skip:
+    blank = 0  # lines since the last row: missing values if there is one column and another row follows
+    for number, text, whole in lines:
+        if isinstance(text, str) and not text.strip() and delimiter not in text:
+            blank += 1
             continue
+        cells = text if isinstance(text, BadRow) else _cells(number, text, delimiter, whole)
+        if picked is None and not isinstance(cells, BadRow):
+            heading = _is_heading(source, number, cells, columns)
+            names = [cell.strip() for cell in cells] if heading else [str(i + 1) for i in range(len(cells))]
+            picked = _Picked.of(source, names, columns)
+            if heading:
+                blank = 0
+                continue
+        if picked is not None and len(picked.names) == 1:
+            yield from (picked.row(number - left, [""]) for left in range(blank, 0, -1))
+        blank = 0
         if isinstance(cells, BadRow):
             yield cells
-        elif names is not None and picked is not None:
-            if len(cells) == len(names):
-                yield picked.row(number, cells)
+        elif picked is not None:
+            if len(cells) == len(picked.names):
+                yield picked.row(number, cells, whole)
             else:
-                yield BadRow(number, f"it has {len(cells)} columns, where {len(names)} are expected")
+                why = f"it has {len(cells)} columns, where {len(picked.names)} are expected"
+                yield BadRow(number, why, whole)
 
 
-def _cells(number: int, text: str, delimiter: str) -> list[str] | BadRow:
+def _is_heading(source: str, number: int, cells: list[str], columns: Columns) -> bool:
+    """Whether the first line names the columns: it has words and no numbers, or the names that were asked for."""
+    numbers = [cell for cell in cells if _BEGINS_LIKE_A_NUMBER.match(cell)]
+    words = [cell for cell in cells if cell not in numbers and cell.strip().lower() not in _MISSING]
+    if not (words and numbers):
+        return bool(words)
+    asked = [*columns.y, *columns.inputs, *([] if columns.time is None else [columns.time])]
+    if asked and all(name in (cell.strip() for cell in cells) for name in asked):
+        return True
+    if columns.y and all(name.isdigit() for name in asked):
+        return False
+    word, digits = (cells[0].strip()[:20] for cells in (words, numbers))
+    raise DataError(
+        f"{source}, line {number} holds words and numbers ({word!r}, {digits!r}), so it may be a heading or a row: put a "
+        "line with the names of the columns above it, or choose columns by name or number with --columns."
+    )
+
+
+def _cells(number: int, text: str, delimiter: str, whole: bool) -> list[str] | BadRow:
     try:
         return next(csv.reader([text], delimiter=delimiter, strict=True))
     except (csv.Error, StopIteration) as error:
-        return BadRow(number, f"it is malformed ({error})")
+        return BadRow(number, f"it is malformed ({error})", whole)
 
 
-def _json_lines(
-    source: str, lines: Iterator[tuple[int, str | BadRow]], columns: Columns, format: str, skip: int
-) -> Iterator[Row | BadRow]:
-    """Each line is an object by column names, a list of numbers, or one number."""
+def _json_lines(source: str, lines: Iterator[Line], columns: Columns, format: str) -> Iterator[Row | BadRow]:
+    """Each line is an object by column names, a list of numbers, or one number; blank lines mean nothing."""
     picked: _Picked | None = None
-    for seen, (number, text) in enumerate(lines):
+    for number, text, whole in lines:
         if isinstance(text, BadRow):
-            if seen >= skip:
-                yield text
+            yield text
+            continue
+        if not text.strip():
             continue
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            if seen >= skip:
-                yield BadRow(number, "it is not JSON")
+            yield BadRow(number, "it is not JSON", whole)
             continue
         record = value if isinstance(value, dict) else value if isinstance(value, list) else [value]
         if isinstance(record, list):
             record = {str(i + 1): cell for i, cell in enumerate(record)}
         if picked is None:
             picked = _Picked.of(source, list(record), columns)
-        if seen < skip:
-            continue
         absent = [name for name in picked.wanted if name not in record]
         extra = isinstance(value, list) and len(value) > len(picked.names)
         if absent or extra:
-            yield BadRow(number, f"it has no {absent[0]!r}" if absent else f"it has {len(value)} numbers")
+            yield BadRow(number, f"it has no {absent[0]!r}" if absent else f"it has {len(value)} numbers", whole)
         else:
-            yield picked.row(number, [record.get(name) for name in picked.names])
+            yield picked.row(number, [record.get(name) for name in picked.names], whole)
 
 
-def _parquet(source: str, columns: Columns, skip: int) -> Iterator[Row | BadRow]:
+def _parquet(source: str, columns: Columns) -> Iterator[Row | BadRow]:
     try:
         import pyarrow
         import pyarrow.parquet as parquet
@@ -185,8 +216,7 @@ def _parquet(source: str, columns: Columns, skip: int) -> Iterator[Row | BadRow]
             values = [column.to_pylist() for column in batch.columns]
             for cells in zip(*values, strict=True):
                 number += 1
-                if number > skip:
-                    yield picked.row(number, list(cells))
+                yield picked.row(number, list(cells))
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"{source} cannot be read ({reason(error)}): check the path and the format.") from None
 
@@ -223,19 +253,25 @@ class _Picked(NamedTuple):
     def wanted(self) -> list[str]:
         return [self.names[i] for i in (*self.y, *self.u)]
 
-    def row(self, line: int, cells: Sequence[Any]) -> Row | BadRow:
+    @property
+    def said(self) -> str:
+        """The columns in words."""
+        return ", ".join(self.names[i] for i in self.y) + "".join(f", input {self.names[i]}" for i in self.u)
+
+    def row(self, line: int, cells: Sequence[Any], whole: bool = True) -> Row | BadRow:
         values: list[float] = []
         for place in (*self.y, *self.u):
             value, cell = _number(cells[place]), str(cells[place])[:40]
             if value is None:
-                return BadRow(line, f"column {self.names[place]!r} holds {cell!r}, which is not a number")
+                return BadRow(line, f"column {self.names[place]!r} holds {cell!r}, which is not a number", whole)
             if math.isinf(value) or abs(value) > _LARGEST:
-                return BadRow(line, f"column {self.names[place]!r} holds {cell!r}, which is too large")
+                return BadRow(line, f"column {self.names[place]!r} holds {cell!r}, which is too large", whole)
             if math.isnan(value) and place in self.u:
-                return BadRow(line, f"the input {self.names[place]!r} is missing, which inputs cannot be")
+                return BadRow(line, f"the input {self.names[place]!r} is missing, which inputs cannot be", whole)
             values.append(value)
         time = None if self.time is None else cells[self.time]
-        return Row(line, values[: len(self.y)], values[len(self.y) :] if self.u else None, time)
+        u = values[len(self.y) :] if self.u else None
+        return Row(line, values[: len(self.y)], u, time, self.said, whole)
 
 
 def _number(cell: Any) -> float | None:

@@ -1,5 +1,6 @@
 """`epf simulate`: writes a simulated series to a file that `epf fit` reads."""
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any, TextIO
 import numpy as np
 
 from epf.cli.models import TRUTHS
-from epf.errors import DataError, SettingError, reason
+from epf.errors import SettingError
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._simulate import simulate
 from epf.numerics._keys import root_key, step_key
+from epf.storage._files import make_folder, replace
 
 
 def run(
@@ -27,12 +29,10 @@ def run(
     if out is None:
         _write(sys.stdout, columns, format)
     else:
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            with out.open("w") as file:
-                _write(file, columns, format)
-        except OSError as error:
-            raise DataError(f"{out} cannot be written ({reason(error)}): check the path.") from None
+        text = io.StringIO()
+        _write(text, columns, format)
+        make_folder(out.parent)
+        replace(out, text.getvalue().encode())
         if not quiet:
             values = ", ".join(f"{name} = {np.array2string(np.asarray(v), precision=4)}" for name, v in truth.items())
             print(f"{steps} observations in {out}; simulated with {values or 'no unknown parameters'}.")

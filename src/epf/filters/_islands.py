@@ -76,7 +76,9 @@ class Islands(BoundFilter):
         return IslandState(states, jnp.where(top > -jnp.inf, log_evidence - top, state.log_evidence)), pooled
 
     def posterior(self, state: IslandState) -> "IslandPosterior":
-        return IslandPosterior(self.parameters, jax.vmap(self.one.posterior)(state.states))
+        # Settings inside of a posterior, such as a number of points, stay plain numbers.
+        each = eqx.filter_vmap(self.one.posterior, out_axes=eqx.if_array(0))
+        return IslandPosterior(self.parameters, each(state.states))
 
     def describe(self) -> dict[str, str]:
         return {**self.one.describe(), "islands": f"{self.count}, each with so many particles"}
@@ -92,7 +94,8 @@ class IslandPosterior(Posterior):
     islands: Posterior
 
     def _each(self, function: Any, *rest: Any) -> Any:
-        return jax.lax.map(lambda each: function(each[0], *each[1:]), (self.islands, *rest))
+        arrays, settings = eqx.partition(self.islands, eqx.is_array)
+        return jax.lax.map(lambda each: function(eqx.combine(each[0], settings), *each[1:]), (arrays, *rest))
 
     @property
     def count(self) -> int:

@@ -34,6 +34,7 @@ from epf.numerics._keys import particle_keys, root_key
 # The run itself reports NaN and survives rare ones, so few draws suffice to look for them. It would not notice a negative
 # scale that is squared later, so that is looked for in all draws.
 _PRIOR_DRAWS, _DRAWS_FOR_NAN = 4096, 128
+_ENOUGH_STEPS = 5  # from one row to the next, to say that most are lost
 
 
 class Shapes(eqx.Module):
@@ -155,6 +156,14 @@ def _numbers(values: Any, name: str, first: int) -> np.ndarray:
             f"{name} is too large for {precise} at {_place(array, too_large, first)}: rescale it, or enable float64 "
             '(jax.config.update("jax_enable_x64", True)).'
         )
+    steps, kept = (np.diff(each, axis=0) if each.ndim else each for each in (array, stored))
+    moves = np.isfinite(steps) & (steps != 0.0)
+    lost = moves & (kept == 0.0)
+    if np.any((np.sum(moves, axis=0) >= _ENOUGH_STEPS) & (2 * np.sum(lost, axis=0) > np.sum(moves, axis=0))):
+        raise DataError(
+            f"{name} has rows that differ by less than {precise} can tell: subtract a constant from it, or enable float64 "
+            '(jax.config.update("jax_enable_x64", True)).'
+        )
     return stored
 
 
@@ -163,7 +172,10 @@ def _from_cells(cells: np.ndarray, name: str, first: int) -> np.ndarray:
     numbers = np.full(cells.shape, np.nan)
     for index, cell in np.ndenumerate(cells):
         if isinstance(cell, Real | np.bool_):
-            numbers[index] = cell
+            try:
+                numbers[index] = cell
+            except OverflowError:  # a whole number beyond all floats
+                raise DataError(f"{name} is too large for a float at {_place_of(index, first)}: rescale it.") from None
         elif cell is not None and type(cell).__name__ != "NAType":
             place = f" at {_place_of(index, first)}" if index else ""
             raise DataError(f"{name} holds {kind(cell)} ({str(cell)[:40]!r}){place}: convert it to a number.")

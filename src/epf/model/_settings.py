@@ -21,6 +21,8 @@ become plain Python numbers, so that the setting is known when a filter is compi
 """
 
 import dataclasses
+import math
+import os
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeGuard
@@ -33,6 +35,7 @@ from jax.core import Tracer
 from epf.errors import SettingError
 
 REQUIRED: Any = dataclasses.MISSING
+_TOO_MANY = 2**31  # particles and draws are numbered by 32 bits
 
 
 class Rule(NamedTuple):
@@ -40,6 +43,8 @@ class Rule(NamedTuple):
 
     holds: Callable[[Any], bool]
     words: str
+    below: int | None = None
+    """What a count must be below; said only of one that is not."""
 
 
 class Settings(eqx.Module):
@@ -108,7 +113,7 @@ def setting(
 ) -> Any:
     """A field with a rule of its own; `optional` allows None, `converter` replaces `plain`."""
     said = words or (f"{rule.words}, or None" if optional else rule.words)
-    checked = Rule(lambda value: (optional and value is None) or rule.holds(value), said)
+    checked = Rule(lambda value: (optional and value is None) or rule.holds(value), said, rule.below)
     return eqx.field(default=default, converter=converter or plain, static=static, metadata={"rule": checked})
 
 
@@ -133,6 +138,26 @@ def require_number(
     return float(value)  # pyright: ignore
 
 
+def require_memory(place: str, numbers: int, remedy: str) -> None:
+    """Refuse so many floats at once if the machine has no room for them, before anything is compiled."""
+    needed, there = numbers * np.dtype(jax.numpy.zeros(()).dtype).itemsize, _memory()
+    if needed > there:
+        raise SettingError(
+            f"{place} needs about {needed / 1e9:.3g} GB of memory, and there are {there / 1e9:.3g} GB: {remedy}."
+        )
+
+
+def _memory() -> float:
+    """The bytes of the device, or of the machine; infinite where nobody says."""
+    stats = jax.local_devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"]
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
 def check_seed(seed: object) -> int:
     """The seed as a Python integer that fits into a key."""
     if not is_whole(seed) or not -(2**63) <= seed < 2**63:
@@ -150,6 +175,13 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
+
+
 def plain(value: Any) -> Any:
     """A NumPy scalar or an array without axes as a Python number; anything else as it is."""
     scalar = isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer) and value.ndim == 0
@@ -158,18 +190,21 @@ def plain(value: Any) -> Any:
 
 def _require(rule: Rule, place: str, value: object) -> None:
     if not rule.holds(value):
-        raise SettingError(f"{place}: must be {rule.words}.")
+        too_large = rule.below is not None and is_whole(value) and value >= rule.below
+        place = place if len(place) < 200 else f"{place[:200]} ..."
+        raise SettingError(f"{place}: must be {f'below {rule.below}' if too_large else rule.words}.")
 
 
 def _count_rule(least: int) -> Rule:
-    return Rule(lambda value: is_whole(value) and value >= least, f"a whole number, {least} or more")
+    words = f"a whole number, {least} or more"
+    return Rule(lambda value: is_whole(value) and least <= value < _TOO_MANY, words, _TOO_MANY)
 
 
 def _number_rule(low: float | None, high: float | None, above: float | None, below: float | None) -> Rule:
     def holds(value: object) -> bool:
         return (
             is_number(value)
-            and bool(np.isfinite(value))
+            and _is_finite(value)
             and (low is None or value >= low)
             and (high is None or value <= high)
             and (above is None or value > above)

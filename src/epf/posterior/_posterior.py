@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.errors import SettingError
 from epf.model._parameters import Parameters, as_floats
-from epf.model._settings import check_seed, is_number, is_whole
+from epf.model._settings import check_seed, is_number, is_whole, require_memory
 from epf.numerics._keys import root_key
 from epf.numerics._sums import mean_and_sd, quantiles
 
@@ -153,6 +153,7 @@ class Posterior(eqx.Module):
         """`num_samples` equally weighted draws by name, each of shape (num_samples, *shape)."""
         if not is_whole(num_samples) or num_samples < 1:
             raise SettingError(f"sample({num_samples!r}): the number of draws must be a whole number, 1 or more.")
+        require_memory(f"sample({num_samples})", 3 * num_samples * max(self.parameters.size, 1), "ask for fewer draws")
         draws = np.asarray(_draws(self, root_key(check_seed(seed)), int(num_samples)))
         return self.parameters.as_dict(draws, (num_samples,))
 

@@ -65,6 +65,8 @@ class Certificate(NamedTuple):
 
 def certificate(parameters: Parameters, record: Record, before: float = 0.0) -> Certificate:
     """The certificate after the last row of the record; `before` is the expansion's error before its first row."""
+    if not len(record.mean):  # before the first observation nothing was measured
+        return Certificate(tuple(parameters.labels), {name: np.full((2, parameters.size), np.nan) for name in PARTS})
     return Certificate(tuple(parameters.labels), {n: rows[-1] for n, rows in error_history(record, before).items()})
 
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import equinox as eqx
@@ -178,7 +177,7 @@ class Chains(Answer[MarkovChains, Draw]):
         """
         from epf.results._saving import save_chains
 
-        save_chains(self, Path(path))
+        save_chains(self, path)
 
     def report(self, path: str | os.PathLike[str], y: Any = None, title: str | None = None) -> NoReturn:
         """Not available: the page shows a history."""

@@ -18,7 +18,7 @@ from epf.errors import SettingError
 from epf.model._check import check_inputs
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, observation_law, parameters, transition_law
-from epf.model._settings import check_seed, require_count, require_number
+from epf.model._settings import check_seed, require_count, require_memory, require_number
 from epf.numerics._keys import particle_keys, root_key
 from epf.posterior._posterior import Posterior
 
@@ -81,6 +81,7 @@ def forecast(
         require_count("forecast", "steps", steps),
         require_count("forecast", "num_samples", num_samples),
     )
+    require_memory(f"forecast({steps}, num_samples={num_samples})", 2 * steps * num_samples, "ask for less")
     us = check_inputs(model, inputs, steps, t)
     key = root_key(check_seed(seed))
     note = _JOINT if posterior.in_pairs else _INDEPENDENT

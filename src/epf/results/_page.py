@@ -1,16 +1,16 @@
 """The HTML report: one file that opens offline, on a desktop or a phone, with all that is needed to judge a run."""
 
 import html
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from epf.errors import CheckpointError, reason
+from epf.errors import DataError, SettingError, kind
 from epf.results._certificate import worst_mean
 from epf.results._plots import BLUE, GREY, ORANGE, WORST_MEAN, density_curves
 from epf.results._verdict import LEVELS, MEAN_LIMIT, judge
 from epf.storage._checkpoint import versions
+from epf.storage._files import as_path, make_folder, replace
 
 _POINTS = 1500  # per line: more than a screen can show, and the page stays small
 _BAND = "rgba(0, 114, 178, 0.2)"
@@ -26,8 +26,12 @@ td:first-child, th:first-child { text-align: left; } .words td { text-align: lef
 """
 
 
-def write_page(result: Any, path: Path, y: Any, title: str | None) -> None:
+def write_page(result: Any, path: Any, y: Any, title: str | None) -> None:
     """Write the page."""
+    path = as_path("report", path)
+    if not (title is None or isinstance(title, str)):
+        raise SettingError(f"report(title=...) is {kind(title)}: give the title as text.")
+    y = None if y is None else _observations(result, y)
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -53,11 +57,22 @@ def write_page(result: Any, path: Path, y: Any, title: str | None) -> None:
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n<script>{get_plotlyjs()}</script>\n</head>\n"
         f"<body>\n{body}\n</body>\n</html>\n"
     )
+    make_folder(path.parent)
+    replace(path, page.encode())
+
+
+def _observations(result: Any, y: Any) -> np.ndarray:
+    """The observations that are shown, one row per step of the result."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be written ({reason(error)}): check the folder and the disk.") from error
+        seen = np.asarray(y, float)
+    except (TypeError, ValueError, OverflowError):
+        raise DataError("report(y=...) is not an array of numbers: give the observations of the fit.") from None
+    if seen.ndim == 0 or len(seen) != result.num_observations:
+        rows = "one number" if seen.ndim == 0 else f"{len(seen)} rows"
+        raise DataError(
+            f"report(y=...) has {rows}, but the result has {result.num_observations} observations: give those of the fit."
+        )
+    return seen
 
 
 def _section(title: str, charts: list[Any]) -> list[str]:
@@ -161,8 +176,10 @@ def _density(result: Any, label: str) -> Any:
 def _states(result: Any, y: Any) -> list[Any]:
     """One chart per component of the state; the observations in the same charts if they match, else in their own."""
     time = result.history["time"].values
+    if not len(time):
+        return []
     mean, sd = (np.asarray(part).reshape(len(time), -1) for part in (result.record.state_mean, result.record.state_sd))
-    seen = None if y is None else np.asarray(y, float).reshape(len(y), -1)[-len(time) :]
+    seen = None if y is None else y.reshape(len(y), -1)[-len(time) :]
     at, charts = _thin(len(time)), []
     together = seen is not None and seen.shape[1] == mean.shape[1]
     for i in range(mean.shape[1]):

@@ -178,7 +178,10 @@ def plot_states(result: Any, y: Any = None, truth: Any = None, ax: Any = None) -
     The observations are shown if they have as many components as the state.
     """
     time = result.history["time"].values
-    mean, sd = (np.asarray(part).reshape(len(time), -1) for part in (result.record.state_mean, result.record.state_sd))
+    size = int(np.prod(np.shape(result.record.state_mean)[1:]))
+    mean, sd = (
+        np.asarray(each).reshape(len(time), size) for each in (result.record.state_mean, result.record.state_sd)
+    )
     axes = _panels(mean.shape[1], ax, "plot_states")
     seen = None if y is None else np.asarray(y, float).reshape(len(y), -1)
     true = None if truth is None else np.asarray(truth, float).reshape(len(truth), -1)

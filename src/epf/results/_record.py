@@ -37,6 +37,8 @@ def approximation_error(record: Record, before: float = 0.0) -> np.ndarray:
     shrinks, since they vary less over a smaller region.
     """
     residual = np.nan_to_num(np.asarray(record.info.residual, float), nan=0.0, posinf=1e6)
+    if not len(residual):
+        return residual
     with np.errstate(all="ignore"):
         shrink = np.nanmax(np.minimum(record.sd[1:] / record.sd[:-1], 1.0), axis=1, initial=0.0)
     total, found = before, []

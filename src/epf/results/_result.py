@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import equinox as eqx
@@ -227,7 +226,7 @@ class Result(Answer[Filter | Sequential, Record]):
         """Write the result into a folder: `epf.load(path)` reads it, and `epf.load(path, model)` can also continue it."""
         from epf.results._saving import save
 
-        save(self, Path(path))
+        save(self, path)
 
     def plot(self, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
         """Each parameter over time with its central interval, and the truth if given; returns matplotlib axes."""
@@ -261,7 +260,7 @@ class Result(Answer[Filter | Sequential, Record]):
         """Write an interactive HTML page that opens offline; the observations `y` are shown with the states."""
         from epf.results._page import write_page
 
-        write_page(self, Path(path), y, title)
+        write_page(self, path, y, title)
 
     def _last_line(self) -> str:
         return f"log-evidence: {self.log_evidence:.5g}"

@@ -6,6 +6,7 @@ and, for a filter, some draws of the parameters, so that the answer can be read 
 """
 
 import dataclasses
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epf.errors import CheckpointError, SettingError, reason
+from epf.errors import SettingError
 from epf.filters._base import Caveat, Info
 from epf.model._model import StateSpaceModel
 from epf.offline._base import Draw, MarkovChains
@@ -22,6 +23,7 @@ from epf.posterior._posterior import ErrorEstimate
 from epf.results._record import Record
 from epf.results._verdict import MethodFacts
 from epf.storage._checkpoint import Wanted, leaves, malformed, owner, save_state, versions
+from epf.storage._files import as_path, make_folder
 from epf.storage._tensors import TensorFile
 
 if TYPE_CHECKING:
@@ -38,8 +40,8 @@ _MAX_CHOSEN = 1 << 20  # particles or steps that a file alone can ask for
 Shapes = dict[str, tuple[int, ...]]
 
 
-def save(result: "Result", folder: Path) -> None:
-    """Write a result; the files of an existing folder are overwritten one by one."""
+def save(result: "Result", path: Any) -> None:
+    """Write a result; the files of an existing folder are replaced, each whole, once all of them are on the disk."""
     _check_has_model(result)
     draws = [np.reshape(values, (_DRAWS, -1)) for values in result.sample(_DRAWS).values()]
     arrays = {"draws": np.concatenate([np.zeros((_DRAWS, 0), np.asarray(result.record.mean).dtype), *draws], axis=1)}
@@ -48,10 +50,10 @@ def save(result: "Result", folder: Path) -> None:
         "paused": list(result.paused),
         "method": result.method_facts._asdict(),
     }
-    _save(result, folder, "result", result.past, result.inputs, facts, arrays)
+    _save(result, as_path("save", path), "result", result.past, result.inputs, facts, arrays, {})
 
 
-def save_chains(chains: "Chains", folder: Path) -> None:
+def save_chains(chains: "Chains", path: Any) -> None:
     """Write Markov chains: all iterations, what the method chose from the data, and the draws for other programs."""
     method, settled = _check_has_model(chains), chains.settled
     moments = chains.smoothed_moments
@@ -63,11 +65,10 @@ def save_chains(chains: "Chains", folder: Path) -> None:
         "chosen": {name: getattr(settled, name) for name in _left_open(method)},
     }
     inputs = 0 if chains.past[1] is None else chains.past[1].shape[1]
-    _save(chains, folder, "chains", chains.past, inputs, facts, arrays)
-    try:
-        np.savez_compressed(folder / "draws.npz", **chains.draws)  # type: ignore[arg-type]  names are not numpy's own
-    except OSError as error:
-        raise _not_written(folder, error) from error
+    draws = io.BytesIO()
+    np.savez_compressed(draws, **chains.draws)  # type: ignore[arg-type]  names are not numpy's own
+    others = {"draws.npz": draws.getvalue()}
+    _save(chains, as_path("save", path), "chains", chains.past, inputs, facts, arrays, others)
 
 
 def _save(
@@ -78,17 +79,14 @@ def _save(
     inputs: int,
     facts: dict[str, Any],
     arrays: dict[str, np.ndarray],
+    others: dict[str, bytes],
 ) -> None:
-    """Write what all answers have, with the facts and arrays of this kind."""
+    """Write what all answers have, with the facts, arrays and other files of this kind."""
     assert answer.model is not None
     assert answer.method is not None
     about = {**answer.settings, "seed": answer.seed, "observations": answer.num_observations, "versions": versions()}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        answer.summary().to_csv(folder / "summary.csv")
-        (folder / "settings.json").write_text(json.dumps(about, indent=2) + "\n")
-    except OSError as error:
-        raise _not_written(folder, error) from error
+    others |= {"summary.csv": answer.summary().to_csv().encode()}
+    others |= {"settings.json": (json.dumps(about, indent=2) + "\n").encode()}
     arrays = arrays | {name: np.asarray(value) for name, value in leaves("record", answer.record).items()}
     arrays |= {name: rows for name, rows in zip(_PAST, past or (None, None), strict=True) if rows is not None}
     facts = facts | {
@@ -98,7 +96,10 @@ def _save(
         "interrupted": answer.interrupted,
     }
     whose = owner(answer.model, answer.method, inputs)
-    save_state(folder / NAME, kind, whose, answer.seed, answer.num_observations, answer.state, facts, arrays)
+    make_folder(folder)
+    beside = {folder / name: content for name, content in others.items()}
+    t, state = answer.num_observations, answer.state
+    save_state(folder / NAME, kind, whose, answer.seed, t, state, facts, arrays, beside=beside)
 
 
 def wanted(file: TensorFile, model: StateSpaceModel | None, method: Any) -> Wanted:
@@ -181,10 +182,6 @@ def _check_has_model(answer: "Answer") -> Any:
             "in epf.load(path, model)."
         )
     return answer.method
-
-
-def _not_written(folder: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(f"{folder} cannot be written ({reason(error)}): check the folder and the disk.")
 
 
 def _are_facts(facts: dict[str, Any]) -> bool:

@@ -4,6 +4,7 @@ The verdict on a filter's run is made from its certificate: it is good only if t
 Flags of single steps and caveats of the method come on top. Markov chains are judged by their convergence.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ LEVELS = ("good", "doubtful", "do not trust")
 _GOOD_RHAT, _BAD_RHAT = 1.01, 1.1
 _ENOUGH_DRAWS = 400  # effective (Vehtari, Gelman, Simpson, Carpenter and Burkner 2021)
 _LOW_ACCEPTANCE = 0.05
+_FEW_PARTICLES = 16  # four islands of four
 MEAN_LIMIT, SD_LIMIT = 0.2, 0.12  # errors of a mean in posterior sds, and of an sd, up to which an answer is good
 REMEDIES = {
     "monte_carlo": "use more particles, or epf.fit(model, y), which takes as many as it needs",
@@ -40,6 +42,10 @@ class MethodFacts(NamedTuple):
     def of(cls, method: Filter | Sequential, state: Any) -> "MethodFacts":
         return cls(method.weighted_particles, method.caveats(state))
 
+    def also(self, caveats: Iterable[Caveat]) -> "MethodFacts":
+        """With further caveats."""
+        return self._replace(caveats=(*self.caveats, *caveats))
+
 
 class Verdict(NamedTuple):
     """All findings, the worst first."""
@@ -58,10 +64,34 @@ class Verdict(NamedTuple):
         return "\n".join([self.word, *(f"  {LEVELS[level]}: {sentence}" for level, sentence in self.findings)])
 
 
+class Flagged(NamedTuple):
+    """How many steps had a flag, and the first of them."""
+
+    times: int = 0
+    first: int = 0
+
+    def after(self, flags: Any, t: int) -> "Flagged":
+        """With the flags of further steps, of which the first is `t`."""
+        steps = np.flatnonzero(flags)
+        if not len(steps):
+            return self
+        return Flagged(self.times + len(steps), self.first or t + int(steps[0]))
+
+
 def judge(result: "Result") -> Verdict:
     """The verdict on a filter's run: its certificate, its steps, its particles and the method itself."""
-    found = [judge_error(result.error), *_flags(result), *_particles(result), *result.method_facts.caveats]
-    return _worst_first(found)
+    info, total = result.record.info, len(result.record.info.ess)
+    first = result.num_observations - total + 1
+    collapsed, invalid = (Flagged().after(flags, first) for flags in (info.collapsed, info.invalid))
+    return judge_run(result.error, total, collapsed, invalid, info.ess, result.method_facts)
+
+
+def judge_run(
+    error: Certificate, total: int, collapsed: Flagged, invalid: Flagged, ess: Any, facts: MethodFacts
+) -> Verdict:
+    """The verdict on `total` steps of a filter."""
+    flags, particles = _flags(total, collapsed, invalid), _particles(facts.weighted_particles, np.asarray(ess, float))
+    return _worst_first([judge_error(error), *flags, *particles, *facts.caveats])
 
 
 def judge_chains(chains: "Chains") -> Verdict:
@@ -90,19 +120,16 @@ def _worst_first(found: list[Caveat]) -> Verdict:
     return Verdict(sorted(found, key=lambda finding: -finding.level))
 
 
-def _flags(result: "Result") -> list[Caveat]:
-    info = result.record.info
-    total, first = len(info.ess), result.num_observations - len(info.ess) + 1
+def _flags(total: int, collapsed: Flagged, invalid: Flagged) -> list[Caveat]:
     found = []
-    for flags, sentence in (
-        (info.collapsed, "every particle had likelihood zero and the observation was set aside: check these values, or "
+    for flagged, sentence in (
+        (collapsed, "every particle had likelihood zero and the observation was set aside: check these values, or "
          "give observation() heavier tails."),
-        (info.invalid, "some particles were not finite: correct the model's laws, or narrow the prior."),
+        (invalid, "some particles were not finite: correct the model's laws, or narrow the prior."),
     ):  # fmt: skip
-        steps = np.flatnonzero(flags)
-        if len(steps):
-            where = f"At {len(steps)} of {total} steps (first at t = {first + int(steps[0])})"
-            found.append(Caveat(1 + (len(steps) > 0.01 * total), f"{where} {sentence}"))
+        if flagged.times:
+            where = f"At {flagged.times} of {total} steps (first at t = {flagged.first})"
+            found.append(Caveat(1 + (flagged.times > 0.01 * total), f"{where} {sentence}"))
     return found
 
 
@@ -123,8 +150,9 @@ def judge_error(error: Certificate) -> Caveat:
     return Caveat(level, f"{off[0].upper()}{off[1:]}, mostly from {WORDS[part]}: {REMEDIES[part]}.")
 
 
-def _particles(result: "Result") -> list[Caveat]:
-    total, ess = result.method_facts.weighted_particles, np.asarray(result.record.info.ess, float)
+def _particles(total: int | None, ess: np.ndarray) -> list[Caveat]:
     if not total or np.isnan(ess).all():
         return []
+    if total < _FEW_PARTICLES:
+        return [Caveat(1, f"With so few particles ({total}) no error can be measured: use hundreds.")]
     return [Caveat(0, f"The median effective sample size is {np.nanmedian(ess):.0f} of {total} particles.")]

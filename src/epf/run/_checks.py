@@ -1,22 +1,31 @@
 """Checks of what a user hands to `fit` and `Stream`, made before anything is compiled."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from epf.errors import DataError, SettingError, kind
-from epf.filters._base import Filter
-from epf.model._model import StateSpaceModel
+from epf.errors import DataError, SettingError, kind, reason
+from epf.filters._base import BoundFilter, Filter, start
+from epf.model._check import Shapes
+from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import as_floats
+from epf.model._settings import require_memory
+from epf.numerics._keys import root_key
 from epf.offline._base import MarkovChains, Offline
 from epf.results._chains import Chains
 from epf.results._result import Answer, Result
 
 QUANTILE_LEVELS = (0.05, 0.5, 0.95)
+_COUNTS = ("particles", "nodes", "thetas", "chains", "capacity", "lag")  # settings whose product a state grows with
+_MANY = 1_000_000
+_COPIES = 3  # of the state, at least: before a step, after it, and what is drawn in between
 
 
 def check_method(method: object, *kinds: type) -> None:
@@ -41,15 +50,56 @@ def check_capacity(method: Filter, steps: int) -> None:
         )
 
 
+def check_memory(method: Filter | Offline, model: StateSpaceModel, shapes: Shapes) -> None:
+    """Refuse a method whose counts alone say that its state cannot fit into memory."""
+    found = _counts(method)
+    width = max(1, math.prod(shapes.state)) + parameters(model).size
+    _require(method, found, _COPIES * width * math.prod(found.values()))
+
+
+def check_memory_of_state(method: Filter, bound: BoundFilter) -> None:
+    """Refuse a filter whose state cannot fit into memory: its size is found without making it."""
+    found = _counts(method)
+    if math.prod(found.values()) < _MANY:  # a state that is small by any account is not traced twice
+        return
+    state = eqx.filter_eval_shape(start, bound, root_key(0))
+    leaves = [leaf for leaf in jax.tree.leaves(state) if hasattr(leaf, "shape")]
+    _require(method, found, _COPIES * sum(math.prod(leaf.shape) for leaf in leaves))
+
+
+def _counts(method: Filter | Offline) -> dict[str, int]:
+    counts = {name: getattr(method, name, None) for name in _COUNTS}
+    return {name: value for name, value in counts.items() if isinstance(value, int)}
+
+
+def _require(method: Filter | Offline, counts: dict[str, int], numbers: int) -> None:
+    said = ", ".join(f"{name}={value}" for name, value in counts.items())
+    require_memory(f"{type(method).__name__}({said})", numbers, f"use fewer {' or '.join(counts)}")
+
+
+@contextmanager
+def memory_errors(method: object) -> Iterator[None]:
+    """Say in a sentence that memory ran out where no forecast saw it."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        name = "The default" if method is None else type(method).__name__
+        raise SettingError(
+            f"{name} asks for more memory than there is ({reason(error)[:120]}): use fewer particles, nodes or draws."
+        ) from error
+
+
 def check_quantile_levels(quantile_levels: Sequence[float]) -> Array:
     """The quantile levels as an array."""
     try:
         values = np.atleast_1d(as_floats(quantile_levels))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         values = np.full(1, np.nan)
     if values.size == 0 or values.ndim > 1 or not ((values >= 0.0) & (values <= 1.0)).all():
         raise SettingError(
-            f"quantile_levels = {quantile_levels!r}: give levels between 0 and 1, for example (0.05, 0.5, 0.95)."
+            f"quantile_levels = {str(quantile_levels)[:100]}: give levels between 0 and 1, for example (0.05, 0.5, 0.95)."
         )
     return jnp.asarray(values)
 

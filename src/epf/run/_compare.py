@@ -1,12 +1,11 @@
 """Several methods on the same model and data: one table, one picture, and how far each is from the exact answer."""
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from epf.errors import EPFError, EPFWarning, SettingError, UnsupportedModelError, kind
+from epf.errors import EPFError, SettingError, UnsupportedModelError, kind, warn
 from epf.filters._base import Filter
 from epf.filters._kalman import Kalman
 from epf.model._check import check_inputs, check_model, check_observations
@@ -58,7 +57,8 @@ class Comparison:
     - seconds, compilation included;
     - growth: the seconds of the last quarter of the steps over those of the second, so 1 is a constant cost and 7 / 3 one
       that grows in proportion to the time. Markov chains cost T a draw and begin anew with every observation;
-    - log_evidence, where the method has one.
+    - log_evidence, where the method has one;
+    - verdict: whether to trust the method's answer (`results[name].verdict` has the reasons).
     """
 
     def __init__(
@@ -85,10 +85,12 @@ class Comparison:
                     "seconds": np.nan,
                     "growth": np.nan,
                     "log_evidence": self.exact.log_evidence,
+                    "verdict": "",
                 }
         for name, result in self.results.items():
             numbers = Numbers.of(result)
             told = {"seconds": result.seconds, "growth": growth(result), "log_evidence": evidence(result)}
+            told |= {"verdict": _verdict(result)}
             for i, label in enumerate(result.parameters.labels):
                 rows[name, label] = self._row(numbers, i) | told
         table = pd.DataFrame.from_dict(rows, orient="index")
@@ -140,6 +142,7 @@ def compare(
     results: dict[str, Result | Chains] = {}
     refused: dict[str, str] = {}
     found: Exact | None = None
+    interrupted = False
     try:
         found = _exact(model, ys, inputs, exact)
         for name, method in chosen.items():
@@ -150,8 +153,11 @@ def compare(
             if name in results and results[name].interrupted:
                 break
     except KeyboardInterrupt:
-        warnings.warn(f"Interrupted: {len(results)} of {len(chosen)} methods are compared.", EPFWarning, stacklevel=2)
-    return Comparison(len(ys), results, refused, found)
+        interrupted = True
+    comparison = Comparison(len(ys), results, refused, found)
+    if interrupted:
+        warn(f"Interrupted: {len(results)} of {len(chosen)} methods are compared.", result=comparison)
+    return comparison
 
 
 def growth(result: Result | Chains) -> float | str:
@@ -174,6 +180,13 @@ def growth(result: Result | Chains) -> float | str:
 def evidence(result: Result | Chains) -> float:
     """log p(y), NaN for a method that does not estimate it."""
     return float("nan") if isinstance(result, Chains) else result.log_evidence
+
+
+def _verdict(result: Result | Chains) -> str:
+    try:
+        return result.verdict.word
+    except ImportError:  # that on chains needs ArviZ
+        return ""
 
 
 def _by_name(methods: Any) -> dict[str, Filter | Offline]:

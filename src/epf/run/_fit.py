@@ -1,7 +1,6 @@
 """A whole series in, an answer out."""
 
 import time
-import warnings
 from collections.abc import Sequence
 from typing import Any, overload
 
@@ -11,23 +10,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from epf.errors import EPFWarning, NumericalError, SettingError
-from epf.filters._base import Filter, ReplayingFilter, start, strong
+from epf.errors import NumericalError, SettingError, warn
+from epf.filters._base import Caveat, Filter, ReplayingFilter, start, strong
 from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._model import StateSpaceModel
 from epf.model._settings import check_seed, require_number
 from epf.numerics._keys import root_key, step_key
 from epf.offline._base import MarkovChains, Offline, Sequential
 from epf.results._chains import Chains
+from epf.results._observed import NOTHING, ROUNDED, Observed
 from epf.results._result import Result
 from epf.run._checks import (
     QUANTILE_LEVELS,
     check_capacity,
     check_length,
+    check_memory,
+    check_memory_of_state,
     check_method,
     check_quantile_levels,
     check_resumed,
     check_resumed_chains,
+    memory_errors,
 )
 from epf.run._default import ACCURACY, BUDGET, choose, reach, size_of
 from epf.run._replay_buffer import ReplayBuffer
@@ -106,6 +109,24 @@ def fit(
     us = check_inputs(model, inputs, check_length(y), before)
     shapes = check_model(model, None if us is None else us[0])
     ys = check_observations(y, shapes)
+    if method is not None:
+        check_memory(method, model, shapes)
+    with memory_errors(method):
+        return _fit(model, ys, us, method, seed, levels, progress, accuracy, budget, resume_from)
+
+
+def _fit(
+    model: StateSpaceModel,
+    ys: np.ndarray,
+    us: Array | None,
+    method: Filter | Offline | None,
+    seed: int,
+    levels: Array,
+    progress: bool | None,
+    accuracy: float,
+    budget: float,
+    resume_from: Any,
+) -> Result | Chains:
     if method is None:
         return _fit_default(model, ys, us, seed, levels, progress, accuracy, budget)
     if isinstance(method, MarkovChains):
@@ -116,7 +137,7 @@ def fit(
         return _fit_sequential(model, ys, us, method, seed, levels, progress, result)
     assert isinstance(method, Filter)
     result = _fit_filter(model, ys, us, method, seed, levels, progress, result)
-    warn_of_error(result.error)
+    warn_of_error(result)
     return result
 
 
@@ -137,7 +158,7 @@ def _fit_default(
     result, rounds = reach(choose(model, None if us is None else us[0]), one, accuracy, budget)
     result.settings["chosen"] = "; ".join(str(one) for one in rounds)
     result.seconds = time.perf_counter() - began
-    warn_of_error(result.error, stacklevel=4)
+    warn_of_error(result)
     return result
 
 
@@ -157,6 +178,7 @@ def _fit_filter(
     row = None if us is None else us[0]
     if before is None:
         bound = method.bind(model, row)
+        check_memory_of_state(method, bound)
         bound.check()
         state = start(bound, root)
     else:
@@ -179,6 +201,7 @@ def _fit_filter(
     result.bound, result.clock, result.interrupted = bound, ran.clock, ran.interrupted
     result.inputs = 0 if us is None else us.shape[1]
     result.past = None if buffer is None else buffer.arrays(ran.done)
+    result.method_facts = result.method_facts.also(_of_data(ys[: ran.done - first], before))
     if ran.failed:
         error = failure(
             ran.done + 1, f"row {ran.done - first} of y", "what was learned before is in the error's `result`"
@@ -186,9 +209,17 @@ def _fit_filter(
         error.result = result
         raise error
     if ran.interrupted:
-        warn_of_interrupt(ran.done, total, "observations", "the result is the posterior after them")
-    warn_of_steps(ran.record, ran.done, stacklevel=4)
+        warn_of_interrupt(ran.done, total, "observations", "the result is the posterior after them", result)
+    warn_of_steps(ran.record, ran.done, result)
     return result
+
+
+def _of_data(ys: np.ndarray, before: Result | None) -> list[Caveat]:
+    """Reasons to doubt from the observations of this run, and from those before if there are any."""
+    known = () if before is None else before.method_facts.caveats
+    nothing = before is None or NOTHING in known
+    found = [caveat for caveat in Observed().after(ys).caveats() if nothing or caveat != NOTHING]
+    return found if ROUNDED in found or ROUNDED not in known else [*found, ROUNDED]
 
 
 def _fit_sequential(
@@ -227,10 +258,10 @@ def _fit_sequential(
             result,
         )
     if ran.interrupted:
-        warn_of_interrupt(ran.done, total, "observations", "the result is the posterior after them")
+        warn_of_interrupt(ran.done, total, "observations", "the result is the posterior after them", result)
     for level, sentence in settled.caveats(ran.state):
         if level:
-            warnings.warn(sentence, EPFWarning, stacklevel=3)
+            warn(sentence, result=result)
     return result
 
 
@@ -269,13 +300,12 @@ def _fit_chains(
     result.past = ys, None if us is None else np.asarray(us)
     if ran.interrupted:
         left = f"the last {result.num_draws} draws of each chain are kept"
-        warn_of_interrupt(ran.done, total, "iterations", left)
+        warn_of_interrupt(ran.done, total, "iterations", left, result)
     elif result.split_rhat > _CONVERGED:
-        warnings.warn(
+        warn(
             f"The chains of {name} have not converged (R-hat {result.split_rhat:.2f}, above {_CONVERGED}): continue them "
             f"with fit(..., epf.{name}(draws={2 * method.draws}, ...), resume_from=result).",
-            EPFWarning,
-            stacklevel=3,
+            result=result,
         )
     return result
 

@@ -9,16 +9,18 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
-from epf.filters._base import Filter
+from epf.filters._base import Filter, start
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
+from epf.numerics._keys import root_key
 from epf.offline._base import Offline
 from epf.posterior._posterior import ParticlePosterior
 from epf.results import _saving as saving
 from epf.results._chains import Chains
 from epf.results._result import Result
 from epf.run._checks import check_method
-from epf.storage._checkpoint import Saved, check_header, load_state, number
+from epf.storage._checkpoint import Saved, bind, check_header, load_state, number
+from epf.storage._files import as_path
 from epf.storage._tensors import inspect
 
 _KINDS = ("result", "chains")
@@ -52,7 +54,7 @@ def load(
     in the folder is run. The method is made again from its settings, or given where it has parts of your own
     (`epf.proposals.Guided`).
     """
-    path = Path(path)
+    path = as_path("load", path)
     path = path / saving.NAME if path.is_dir() else path
     if method is not None:
         check_method(method, Filter, Offline)
@@ -76,7 +78,11 @@ def _result(model: StateSpaceModel | None, saved: Saved, path: Path) -> Result:
     result = Result(model, saved.method, saved.seed, saved.t, saved.state, *rest)
     if model is None:
         result.posterior = _draws(_parameters(facts), jnp.asarray(saved.arrays["draws"]), record)
-        result.method_facts = saving.method_facts_of(facts)
+    elif saved.t == 0 and isinstance(
+        saved.method, Filter
+    ):  # a file does not hold the state before the first observation
+        result.state = start(bind(saved.method, model, saved.inputs), root_key(saved.seed))
+    result.method_facts = saving.method_facts_of(facts)
     result.inputs, result.paused = saved.inputs, tuple(facts.get("paused", ()))
     result.interrupted = facts.get("interrupted", False)
     if "past.ys" in saved.arrays:
@@ -111,7 +117,11 @@ def _prior(shape: tuple[int, ...], support: str) -> Any:
 
 def _draws(parameters: Parameters, draws: Array, record: Any) -> Draws:
     count = draws.shape[0]
-    x_mean, x_sd = jnp.asarray(record.state_mean[-1]), jnp.asarray(record.state_sd[-1])
+    # Before the first observation there is no record: the draws are of the prior, and nothing is known of the state.
+    moments = (jnp.mean(draws, axis=0), jnp.std(draws, axis=0))
+    x_mean = x_sd = jnp.full(record.state_mean.shape[1:], jnp.nan)
+    if len(record.mean):
+        moments = jnp.asarray(record.mean[-1]), jnp.asarray(record.sd[-1])
+        x_mean, x_sd = jnp.asarray(record.state_mean[-1]), jnp.asarray(record.state_sd[-1])
     x = jnp.broadcast_to(x_mean[..., None], (*x_mean.shape, count))
-    moments = jnp.asarray(record.mean[-1]), jnp.asarray(record.sd[-1])
     return Draws(parameters, draws.T, jnp.full(count, 1.0 / count), x, moments, (x_mean, x_sd))

@@ -12,19 +12,30 @@ import numpy as np
 from epf.errors import CheckpointError, DataError
 from epf.filters._base import BoundFilter, Filter, Info, Past, ReplayingFilter, posterior_of, start
 from epf.model._check import Shapes, check_inputs, check_model, check_observations
-from epf.model._model import TIME_COLUMNS, StateSpaceModel, check_is_model, first_row, uses_time
+from epf.model._model import TIME_COLUMNS, StateSpaceModel, check_is_model, first_row, parameters, uses_time
 from epf.model._settings import check_seed, is_whole, require_count
 from epf.numerics._keys import root_key
 from epf.posterior._posterior import Posterior
 from epf.results._certificate import Certificate, certificate
 from epf.results._forecast import Forecast, forecast
+from epf.results._observed import Observed
 from epf.results._record import Record, approximation_error
-from epf.run._checks import QUANTILE_LEVELS, check_capacity, check_method, check_quantile_levels
+from epf.results._verdict import Flagged, MethodFacts, Verdict, judge_run
+from epf.run._checks import (
+    QUANTILE_LEVELS,
+    check_capacity,
+    check_memory,
+    check_memory_of_state,
+    check_method,
+    check_quantile_levels,
+    memory_errors,
+)
 from epf.run._default import choose
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Data, FilterEngine, run_block
 from epf.run._warnings import failure, warn_of_steps
 from epf.storage._checkpoint import Wanted, bind, load_state, number, observation_shape, owner, save_state
+from epf.storage._files import as_path
 from epf.storage._tensors import TensorFile
 
 
@@ -53,6 +64,8 @@ class Stream:
         self.num_observations = 0
         self.position = 0
         """Number of input rows consumed; whoever skips a row adds to it, and a checkpoint remembers it."""
+        self.notes: dict[str, str] = {}
+        """What whoever feeds the stream wants a checkpoint to remember."""
         self.log_evidence = 0.0
         self._levels = check_quantile_levels(quantile_levels)
         self._root = root_key(self.seed)
@@ -62,6 +75,7 @@ class Stream:
         self._state: Any = None
         self._record: Record | None = None
         self._error = self._error_before = 0.0
+        self._collapsed, self._invalid, self._observed = Flagged(), Flagged(), Observed()
         self._buffer: ReplayBuffer | None = None
         self._owner: dict[str, Any] | None = None
 
@@ -79,32 +93,43 @@ class Stream:
         shapes = self._shapes or check_model(self.model, None if us is None else us[0])
         ys = check_observations([y], shapes, self.num_observations)
         check_capacity(self.method, self.num_observations + 1)
-        if self._state is None:
-            bound = self.method.bind(self.model, None if us is None else us[0])
-            bound.check()
-            self._bound, self._state = bound, start(bound, self._root)
-        assert self._bound is not None
-        state, record, _ = run_block(
-            FilterEngine(self._bound, self._levels),
-            self._root,
-            self._state,
-            jnp.asarray(self.num_observations),
-            jnp.asarray(1),
-            Data(jnp.asarray(ys), us, self._past(self._bound, np.asarray(ys), us)),
-            1,
-        )
-        record = jax.tree.map(np.asarray, record)
+        with memory_errors(self.method):
+            if self._state is None:
+                self._begin(shapes, None if us is None else us[0])
+            assert self._bound is not None
+            state, record, _ = run_block(
+                FilterEngine(self._bound, self._levels),
+                self._root,
+                self._state,
+                jnp.asarray(self.num_observations),
+                jnp.asarray(1),
+                Data(jnp.asarray(ys), us, self._past(self._bound, np.asarray(ys), us)),
+                1,
+            )
+            record = jax.tree.map(np.asarray, record)
+        t = self.num_observations + 1
         if record.info.failed[0]:
-            raise failure(self.num_observations + 1, "this update", "the stream is as it was before this update")
+            raise failure(t, "this update", "the stream is as it was before this update")
+        error = float(approximation_error(record, self._error)[-1])
+        warn_of_steps(record, t)  # before anything changes, for those who turn warnings into errors
         self._shapes, self._inputs = shapes, inputs
         self._state, self._record = state, record
-        self.num_observations += 1
+        self.num_observations = t
         self.position += 1
         self.log_evidence += float(record.info.log_evidence[0])
-        warn_of_steps(record, self.num_observations)
-        self._error_before = self._error
-        self._error = float(approximation_error(record, self._error)[-1])
+        self._error_before, self._error = self._error, error
+        self._collapsed = self._collapsed.after(record.info.collapsed, t)
+        self._invalid = self._invalid.after(record.info.invalid, t)
+        self._observed = self._observed.after(ys)
         return jax.tree.map(lambda leaf: leaf[0], record.info)
+
+    def _begin(self, shapes: Shapes, u: Any) -> None:
+        """The filter for this model, and its state before the first observation."""
+        check_memory(self.method, self.model, shapes)
+        bound = self.method.bind(self.model, u)
+        check_memory_of_state(self.method, bound)
+        bound.check()
+        self._bound, self._state = bound, start(bound, self._root)
 
     def _past(self, bound: BoundFilter, ys: np.ndarray, us: Any) -> Past | None:
         """The old observations that the filter replays in this step."""
@@ -123,7 +148,7 @@ class Stream:
         The file is there whole or not at all, whenever the machine stops. The last `keep` files before it stay beside it
         as PATH.1 (the newest), PATH.2 and so on.
         """
-        keep = require_count("save", "keep", keep, least=0)
+        path, keep = as_path("save", path), require_count("save", "keep", keep, least=0)
         whose = self._owner or owner(self.model, self.method, self._inputs if self.num_observations else None)
         if self.num_observations:  # the number of inputs is known from the first observation on
             self._owner = whose
@@ -131,12 +156,16 @@ class Stream:
             "position": self.position,
             "log_evidence": self.log_evidence.hex(),
             "error": self._error.hex(),
+            "collapsed": self._collapsed,
+            "invalid": self._invalid,
+            "observed": self._observed.facts(),
+            "notes": self.notes,
         }
         arrays = {"quantile_levels": np.asarray(self._levels)}
         if self._buffer is not None and self.num_observations:
             ys, us = self._buffer.arrays(self.num_observations)
             arrays |= {"past.ys": ys} | ({} if us is None else {"past.us": us})
-        save_state(Path(path), "stream", whose, self.seed, self.num_observations, self._state, facts, arrays, keep)
+        save_state(path, "stream", whose, self.seed, self.num_observations, self._state, facts, arrays, keep)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: StateSpaceModel, method: Filter | None = None) -> "Stream":
@@ -144,22 +173,37 @@ class Stream:
 
         The method is rebuilt from its settings, or given where it has parts of your own (`epf.proposals.Guided`).
         """
-        path = Path(path)
+        path = as_path("Stream.load", path)
         if method is not None:
             check_method(method)
         saved = load_state(path, ("stream",), model, method, _beside)
         position = saved.facts.get("position")
-        if not is_whole(position) or position < saved.t:
+        if not is_whole(position) or not 0 <= position < 2**63:
             raise CheckpointError(f"{path} has no valid 'position' in its header: use an earlier copy.")
         stream = cls(model, saved.method, seed=saved.seed, quantile_levels=saved.arrays["quantile_levels"].tolist())
         stream.num_observations, stream.position, stream._inputs = saved.t, position, saved.inputs
         stream.log_evidence = number(path, saved.facts, "log_evidence")
         stream._error = number(path, saved.facts, "error")
+        stream._take_facts(path, saved.facts)
         if saved.t:
             stream._bound, stream._state = bind(saved.method, model, saved.inputs), saved.state
         if "past.ys" in saved.arrays:
             stream._buffer = ReplayBuffer(saved.arrays["past.ys"], saved.arrays.get("past.us"))
         return stream
+
+    def _take_facts(self, path: Path, facts: dict[str, Any]) -> None:
+        """What the verdict needs of earlier steps, and notes; a file of an earlier version has none."""
+        try:
+            flagged = [Flagged(*facts.get(name, (0, 0))) for name in ("collapsed", "invalid")]
+            if not all(is_whole(n) and 0 <= n <= self.num_observations for one in flagged for n in one):
+                raise ValueError
+            self._collapsed, self._invalid = flagged
+            self._observed = Observed.of_facts(facts.get("observed", (self.num_observations, (), (), ())))
+            self.notes = dict(facts.get("notes", {}))
+            if not all(isinstance(part, str) for pair in self.notes.items() for part in pair):
+                raise ValueError
+        except (TypeError, ValueError, OverflowError):
+            raise CheckpointError(f"{path} has no valid counts in its header: use an earlier copy.") from None
 
     @property
     def quantile_levels(self) -> tuple[float, ...]:
@@ -178,7 +222,14 @@ class Stream:
     @property
     def error(self) -> Certificate:
         """The certificate: how far mean and sd of each parameter may be off, by cause."""
-        return certificate(self.posterior.parameters, self.latest, self._error_before)
+        return certificate(parameters(self.model), self.latest, self._error_before)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether to trust the posterior: good, doubtful or do not trust, with the reasons."""
+        facts = MethodFacts.of(self.method, self._state).also(self._observed.caveats())
+        ess = self.latest.info.ess
+        return judge_run(self.error, self.num_observations, self._collapsed, self._invalid, ess, facts)
 
     @property
     def posterior(self) -> Posterior:

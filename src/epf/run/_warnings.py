@@ -1,12 +1,11 @@
 """What a run tells its user: the error of a step that left nothing usable, and warnings of a run that went on."""
 
-import warnings
-
 import numpy as np
 
-from epf.errors import AccuracyWarning, EPFWarning, NumericalError
-from epf.results._certificate import Certificate
+from epf.errors import AccuracyWarning, NumericalError, warn
+from epf.results._observed import NOTHING, ROUNDED
 from epf.results._record import Record
+from epf.results._result import Result
 from epf.results._verdict import LEVELS, judge_error
 
 
@@ -20,7 +19,7 @@ def failure(t: int, place: str, what_is_left: str) -> NumericalError:
     )
 
 
-def warn_of_steps(record: Record, last: int, stacklevel: int = 3) -> None:
+def warn_of_steps(record: Record, last: int, result: object = None) -> None:
     """Warn once of observations set aside and of particles lost; `last` is the last step."""
     first = last - len(record.info.collapsed) + 1
     most = int(np.max(record.info.invalid, initial=0))
@@ -39,21 +38,20 @@ def warn_of_steps(record: Record, last: int, stacklevel: int = 3) -> None:
         steps = np.flatnonzero(flags)
         if len(steps):
             others = "" if len(steps) == 1 else f" and {len(steps) - 1} other time{'s' if len(steps) > 2 else ''}"
-            message = f"At t = {first + int(steps[0])}{others} {what}"
-            warnings.warn(message, EPFWarning, stacklevel=stacklevel)
+            warn(f"At t = {first + int(steps[0])}{others} {what}", result=result)
 
 
-def warn_of_error(error: Certificate, stacklevel: int = 3) -> None:
-    """Warn of an answer whose certificate is too large; of single steps `warn_of_steps` has warned."""
-    level, sentence = judge_error(error)
-    if level:
-        warnings.warn(f"The posterior is {LEVELS[level]}. {sentence}", AccuracyWarning, stacklevel=stacklevel)
+def warn_of_error(result: Result) -> None:
+    """Warn of a certificate that is too large and of data that say too little; of steps `warn_of_steps` has warned."""
+    of_data = [caveat for caveat in (NOTHING, ROUNDED) if caveat in result.method_facts.caveats]
+    for level, sentence in (judge_error(result.error), *of_data):
+        if level:
+            warn(f"The posterior is {LEVELS[level]}. {sentence}", AccuracyWarning, result)
 
 
-def warn_of_interrupt(done: int, total: int, what: str, what_is_left: str, stacklevel: int = 4) -> None:
+def warn_of_interrupt(done: int, total: int, what: str, what_is_left: str, result: object) -> None:
     """Warn that a run was interrupted, and say how to continue it."""
-    warnings.warn(
+    warn(
         f"Interrupted after {done} of {total} {what}: {what_is_left}; fit(..., resume_from=result) continues from there.",
-        EPFWarning,
-        stacklevel=stacklevel,
+        result=result,
     )

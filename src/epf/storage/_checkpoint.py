@@ -8,7 +8,6 @@ import hashlib
 import importlib.metadata
 import json
 import platform
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epf.errors import CheckpointError, EPFWarning
+from epf.errors import CheckpointError, warn
 from epf.filters._base import BoundFilter, Filter, start, strong
 from epf.model._model import StateSpaceModel, check_is_model, initial_law, observation_law, parameters
 from epf.numerics._keys import root_key
 from epf.offline._base import MarkovChains, Offline, Sequential
+from epf.storage._files import replace_all
 from epf.storage._fingerprint import describe, model_traces, rebuild
-from epf.storage._tensors import TensorFile, inspect, pack, write
+from epf.storage._tensors import TensorFile, inspect, pack
 
 SCHEMA = 2  # 1: fields of the states had other names
 _LIBRARIES = ("epfilter", "jax", "jaxlib", "numpyro", "equinox", "numpy")
@@ -80,12 +80,16 @@ def save_state(
     facts: Mapping[str, Any],
     arrays: Mapping[str, np.ndarray],
     keep: int = 0,
+    beside: Mapping[Path, bytes] | None = None,
 ) -> None:
-    """Write a method's state, with further `facts` (JSON) and `arrays`; the `keep` files before it stay as FILE.1 ..."""
+    """Write a method's state, with further `facts` (JSON) and `arrays`; the `keep` files before it stay as FILE.1 ...
+
+    The files `beside` it are replaced together with it.
+    """
     header = {"kind": kind, "schema": SCHEMA, **whose, "seed": seed, "t": t, "facts": dict(facts)}
     # The state before the first observation is not stored: it is computed from the seed.
     stored = {name: np.asarray(leaf) for name, leaf in leaves("state", state).items()} if t else {}
-    write(path, pack(header, {**stored, **arrays}), keep)
+    replace_all({**(beside or {}), path: pack(header, {**stored, **arrays})}, keep)
 
 
 def load_state(
@@ -217,11 +221,9 @@ def _warn_of_versions(path: Path, header: dict[str, Any]) -> None:
     for name in _NUMERICS:
         before = str(header["versions"].get(name))[:40]
         if before != now[name]:
-            warnings.warn(
+            warn(
                 f"{path} was written with {name} {before}, and this is {now[name]}: the run continues, but its numbers may "
-                "differ in the last bits.",
-                EPFWarning,
-                stacklevel=4,
+                "differ in the last bits."
             )
 
 

@@ -1,18 +1,16 @@
-"""Named arrays in one safetensors file: written whole or not at all, read without running anything.
+"""Named arrays in one safetensors file, packed into bytes and read without running anything.
 
         8 bytes: n, little endian | n bytes of JSON: {"__metadata__": {...}, name: {dtype, shape, data_offsets}} | the arrays
 
-The safetensors library writes the file and takes it apart. What it does not promise is done here: the move into place is
-atomic and on the disk, a checksum covers header and arrays, and an untrusted file passes cheap checks (header size, file
-size against the table, the arrays that the caller expects) before any array is read. The file is read, not mapped into
-memory: a mapped file that another process cuts short would kill this one.
+The safetensors library packs the arrays and takes them apart. What it does not promise is done here: a checksum covers
+header and arrays, and an untrusted file passes cheap checks (header size, file size against the table, the arrays that the
+caller expects) before any array is read. The file is read, not mapped into memory: a mapped file that another process cuts
+short would kill this one.
 """
 
 import hashlib
 import json
 import math
-import os
-import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,6 +34,7 @@ DTYPES = {
 }
 _HEADER_LIMIT = 4 << 20
 _CHUNK = 1 << 20
+_SMALLEST_LIMIT = 1 << 16
 
 
 class Layout(NamedTuple):
@@ -95,45 +94,6 @@ def _hasher(text: str, table: Mapping[str, Any]) -> Any:
     return hashlib.sha256(json.dumps([text, table], sort_keys=True).encode())
 
 
-def write(path: Path, content: bytes, keep: int = 0) -> None:
-    """Move a file into place atomically; the `keep` files before it become FILE.1, FILE.2 ...
-
-    Before the move the old file stands, after it the new one. File and move are on the disk on return.
-    """
-    partial = path.with_name(f"{path.name}.partial")  # overwrites one that a killed process left
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if keep and path.exists():
-            for i in range(keep - 1, 0, -1):
-                if _numbered(path, i).exists():
-                    os.replace(_numbered(path, i), _numbered(path, i + 1))
-            _link(path, _numbered(path, 1))
-        os.replace(partial, path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be written ({reason(error)}): check the folder and the disk.") from error
-
-
-def _numbered(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.name}.{number}")
-
-
-def _link(path: Path, other: Path) -> None:
-    """Give the file a second name; it keeps its first one."""
-    other.unlink(missing_ok=True)
-    try:
-        os.link(path, other)
-    except OSError:  # a file system without hard links
-        shutil.copyfile(path, other)
-
-
 def inspect(path: Path) -> TensorFile:
     """Header and table of a file whose size and checksum are right. No array is made."""
     try:
@@ -161,7 +121,7 @@ def _inspect(path: Path, file: BinaryIO, size: int) -> TensorFile:
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _refusal(path, "its header cannot be read") from None
-    layouts = {name: _layout(path, name, entry) for name, entry in table.items()}
+    layouts = {name: _layout(path, name, entry, size) for name, entry in table.items()}
     if sum(math.prod((layout.dtype.itemsize, *layout.shape)) for layout in layouts.values()) != size - 8 - length:
         raise _refusal(path, "the table of arrays does not fit the file, which is cut or altered")
     hasher = _hasher(text, table)
@@ -172,14 +132,15 @@ def _inspect(path: Path, file: BinaryIO, size: int) -> TensorFile:
     return TensorFile(path, header, layouts)
 
 
-def _layout(path: Path, name: str, entry: Any) -> Layout:
+def _layout(path: Path, name: str, entry: Any, size: int) -> Layout:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise _refusal(path, "its table of arrays is malformed")
     code, shape = entry["dtype"], entry["shape"]
     if not isinstance(code, str) or code not in DTYPES:
         raise _refusal(path, f"array {name[:60]!r} has an unknown data type")
     valid = isinstance(shape, list) and len(shape) <= 32 and all(type(n) is int and 0 <= n < 2**62 for n in shape)
-    if not valid:
+    # An array without entries fits any file, and a row of it could still have any size.
+    if not valid or (0 in shape and math.prod(n for n in shape if n) > max(size, _SMALLEST_LIMIT)):
         raise _refusal(path, f"array {name[:60]!r} has a malformed shape")
     return Layout(DTYPES[code], tuple(shape))
 
