@@ -150,11 +150,8 @@ def main() -> None:
         for particles in missing:
             numbers[f"{particles} x {steps}"] = scores(particles, ys, mean, sd)
             chosen.numbers.write_text(json.dumps(numbers))
-            print(
-                particles,
-                steps,
-                {name: round(float(np.mean(z)), 3) for name, z in numbers[f"{particles} x {steps}"].items()},
-            )
+            means = {name: round(float(np.mean(z)), 3) for name, z in numbers[f"{particles} x {steps}"].items()}
+            print(f"N = {particles}, T = {steps}: mean z {means}", flush=True)
     draw(numbers)
 
 
