@@ -150,11 +150,15 @@ class Nodes(eqx.Module):
             return jnp.zeros_like(self.variance)
         near = jax.nn.softmax(log_weights) * (log_weights > jnp.max(log_weights) - _FAR)
         near = near / jnp.sum(near)
-        design = jnp.concatenate([jnp.ones_like(self.white[:, :1]), self.white, jnp.square(self.white)], axis=1)
+        variance = jnp.where(near > 0.0, self.variance, 0.0)
+        middle = near @ variance
+        # Without a constant, which is large after many steps: the ridge would shift some of it to the slopes.
+        design = jnp.concatenate([self.white, jnp.square(self.white)], axis=1)
+        design = design - near @ design
         design = design / jnp.sqrt(near @ jnp.square(design) + 1e-12)
         square = (design * near[:, None]).T @ design + _RIDGE * jnp.eye(design.shape[1])
-        variance = jnp.where(near > 0.0, self.variance, 0.0)
-        return 0.5 * design @ solve(cholesky(square), (design * near[:, None]).T @ variance)
+        slopes = solve(cholesky(square), (design * near[:, None]).T @ (variance - middle))
+        return 0.5 * (middle + design @ slopes)
 
 
 def _pooled(values: Float[Array, "streams nodes"]) -> Float[Array, " nodes"]:
