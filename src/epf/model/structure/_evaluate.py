@@ -111,7 +111,7 @@ def _with_numpy(operation: Operation, values: Sequence[Any]) -> list[Any]:
     """The same for many values at once."""
     values = np.broadcast_arrays(*values)
     batch = values[0].shape
-    if all(shape == () for shape in operation.shapes):
+    if operation.entrywise:
         kinds = zip(values, operation.dtypes, strict=True)
         operands = [value if np.issubdtype(kind, np.floating) else value.astype(kind) for value, kind in kinds]
         return [result[None] for result in known_numbers(operation.equation, operands)]

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from epf.model._tracing import at_once, binding
 from epf.model.structure._places import REARRANGED, rearranged
@@ -20,6 +19,7 @@ class Operation:
     output: int
     entry: int
     shapes: tuple[tuple[int, ...], ...]
+    entrywise: bool
     equation: Any = field(compare=False)
 
     @property
@@ -40,13 +40,6 @@ def key_of(equation: Any) -> Any:
     except TypeError:
         return id(equation)
     return key
-
-
-def has_body(equation: Any) -> bool:
-    return (
-        any(isinstance(value, Jaxpr | ClosedJaxpr) for value in equation.params.values())
-        or "branches" in equation.params
-    )
 
 
 # Carried out by numpy: JAX would compile a program for each shape.

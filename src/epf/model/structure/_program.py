@@ -22,13 +22,14 @@ from epf.model._tracing import CALLS, at_once, body, is_plain, needed
 from epf.model.structure import _matrices as matrices
 from epf.model.structure._algebra import Sum, add, number, scale
 from epf.model.structure._functions import Functions
-from epf.model.structure._operations import Operation, has_body, key_of, known_numbers
+from epf.model.structure._operations import Operation, key_of, known_numbers
 from epf.model.structure._places import PLACES, REARRANGED, moved, rearranged
 
 Value = np.ndarray  # of numbers, or of sums (dtype object)
 _LARGE = 20_000  # entries of an array
 _LONGEST_LOOP = 64
 
+_INSIDE = CALLS | {"custom_jvp_call", "cond", "scan"}  # read, not carried out, even if all numbers are known
 _SAME = {"copy", "copy_p", "reduce_precision", "optimization_barrier", "stop_gradient", "real"}
 _FOLDS = {"reduce_max": "max", "reduce_min": "min", "reduce_and": "and", "reduce_or": "or"}
 _ENTRY_BY_ENTRY = {
@@ -63,7 +64,7 @@ def read(algebra: Functions, jaxpr: Jaxpr, constants: Sequence[Any], inputs: Seq
         values = [look(var) for var in equation.invars]
         if any(prod(var.aval.shape) > _LARGE for var in equation.outvars):
             raise UnreadableError(f"it has arrays of more than {_LARGE} numbers")
-        if not any(map(is_symbolic, values)) and not has_body(equation):
+        if not any(map(is_symbolic, values)) and equation.primitive.name not in _INSIDE:
             outputs: Sequence[Value] = known_numbers(equation, values)
         else:
             outputs = Step(algebra, equation, values).outputs()
@@ -115,6 +116,8 @@ class Step:
             which, *operands = self.values
             branches = [read(self.algebra, b.jaxpr, b.consts, operands) for b in params["branches"]]
             return [self._selected(which, list(same)) for same in zip(*branches, strict=True)]
+        if name == "custom_linear_solve" and len(self.equation.outvars) == 1:
+            return [self._linear_in_last()]
         if name == "scan" and params["length"] <= _LONGEST_LOOP:
             return self._repeated()
         if name in REARRANGED:
@@ -204,7 +207,7 @@ class Step:
             neutral = {"and": Fraction(1), "or": Fraction(0)}.get(name)
             if neutral is not None and 1 - neutral in decided:
                 return number(1 - neutral)
-            if neutral in decided:
+            if neutral is not None and neutral in decided:
                 return entries[1 - decided.index(neutral)]
             if None not in decided:
                 return number(int(_LOGIC[name](*map(bool, decided))))
@@ -213,7 +216,7 @@ class Step:
                 return self.algebra.by_cases(conditions, lambda given: self._one(name, *given))
         if name in ("eq", "ne") and entries[0] == entries[1] and entries[0].always_real:
             return number(int(name == "eq"))
-        operation = Operation((name, key_of(self.equation)), 0, 0, ((),) * len(entries), self.equation)
+        operation = Operation((name, key_of(self.equation)), 0, 0, ((),) * len(entries), True, self.equation)
         if name == self.equation.primitive.name and all(entry.number is not None for entry in entries):
             known = [np.asarray(float(e.number or 0)).astype(t) for e, t in zip(entries, operation.dtypes, strict=True)]
             return self.algebra.constant(at_once(operation.bind, known)[0])
@@ -273,7 +276,9 @@ class Step:
         turns = range(params["length"])
         for i in reversed(turns) if params["reverse"] else turns:
             called = params["jaxpr"]
-            found = read(self.algebra, called.jaxpr, called.consts, [*constants, *state, *(row[i] for row in rows)])
+            found = read(
+                self.algebra, called.jaxpr, called.consts, [*constants, *state, *(row[i, ...] for row in rows)]
+            )
             state = found[: params["num_carry"]]
             collected.append(found[params["num_carry"] :])
         if params["reverse"]:
@@ -282,6 +287,20 @@ class Step:
         stacked = [np.stack([as_objects(self.algebra, v) for v in column]) for column in zip(*collected, strict=True)]
         return [*state, *(stacked or [np.zeros(shape) for shape in shapes])]
 
+    def _linear_in_last(self) -> Value:
+        """sum_j f(.., e_j) b_j, for an operation that is linear in its last operand b: A^-1 b."""
+        last = self.sums(len(self.values) - 1)
+        total = on_entries(self.algebra.constant, np.zeros(self.shape))
+        for j, factor in enumerate(last.flat):
+            unit = np.zeros(last.size)
+            unit[j] = 1.0
+            step = Step(self.algebra, self.equation, [*self.values[:-1], unit.reshape(last.shape)])
+            known = not any(map(is_symbolic, self.values[:-1]))
+            (column,) = known_numbers(self.equation, step.values) if known else step.opaque()
+            times = on_entries(lambda a, b=factor: self.algebra.multiply(a, b), as_objects(self.algebra, column))
+            total = on_entries(add, total, times)
+        return total
+
     def opaque(self) -> Sequence[Value]:
         """An operation that is not understood: every output may depend on every operand."""
         arguments = [entry for i in range(len(self.values)) for entry in self.sums(i).flat]
@@ -289,7 +308,7 @@ class Step:
         outputs = []
         for output, var in enumerate(self.equation.outvars):
             operations = [
-                Operation(key_of(self.equation), output, entry, shapes, self.equation)
+                Operation(key_of(self.equation), output, entry, shapes, False, self.equation)
                 for entry in range(prod(var.aval.shape))
             ]
             name = self.equation.primitive.name
