@@ -21,6 +21,22 @@ Product = tuple[tuple["Atom", Fraction], ...]  # sorted by the atoms' numbers, w
 ONE: Product = ()
 _MOST_PRODUCTS = 4000  # of a sum that mixes theta and data; beyond it is not taken apart
 _MOST_PURE_PRODUCTS = 40  # of a sum of theta alone or data alone, which need not be taken apart
+_BOUNDED = {
+    "sin",
+    "cos",
+    "tanh",
+    "logistic",
+    "erf",
+    "sign",
+    "abs",
+    "max",
+    "min",
+    "clamp",
+    "floor",
+    "ceil",
+    "round",
+    "sum",
+}
 _HIGHEST_POWER = 8  # of a sum that is multiplied out
 
 
@@ -28,6 +44,7 @@ class Atom:
     """One unknown number, made by an `Algebra`: two atoms are equal only if they are the same object."""
 
     __slots__ = (
+        "always_finite",
         "always_real",
         "arguments",
         "data",
@@ -46,6 +63,8 @@ class Atom:
         self.never_negative: bool = about["never_negative"]
         self.always_real: bool = about["always_real"]
         self.is_indicator = name == "case"
+        inside = all(one.always_finite for one in arguments)
+        self.always_finite = self.is_indicator or (self.always_real and inside and (not arguments or name in _BOUNDED))
 
     @property
     def mixed(self) -> bool:
@@ -99,6 +118,11 @@ class Sum:
         """Whether this is a number, not NaN, for almost all values of theta and the data."""
         factors = [factor for product in self.terms for factor in product]
         return all(atom.always_real and (e.denominator == 1 or atom.never_negative) for atom, e in factors)
+
+    @cached_property
+    def always_finite(self) -> bool:
+        """Whether this is a finite number for all values of theta and the data, however large."""
+        return all(atom.always_finite and e > 0 and e.denominator == 1 for product in self.terms for atom, e in product)
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -210,7 +234,11 @@ class Algebra:
 
     def whole(self, one: Sum) -> Sum:
         """A sum as a single atom, which will not be taken apart."""
-        if len(one.terms) <= 1:
+        return one if len(one.terms) <= 1 else self.sealed(one)
+
+    def sealed(self, one: Sum) -> Sum:
+        """The same, also for a single product."""
+        if one.number is not None:
             return one
         atom = self.atom("sum", (one,), "whole", never_negative=one.never_negative, always_real=True)
         return Sum({((atom, Fraction(1)),): Fraction(1)})

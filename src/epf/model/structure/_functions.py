@@ -66,8 +66,10 @@ class Functions(Algebra):
     def by_cases(self, arguments: Sequence[Sum], function: Callable[[Sequence[Sum]], Sum]) -> Sum:
         """f(1[c] a + 1[not c] b) = 1[c] f(a) + 1[not c] f(b), for arguments that mix theta and data."""
         found = _indicators(arguments)
-        if not found or math.prod(family[1] for _, family in found) > _MOST_CASES:
+        if not found:
             return function(arguments)
+        if math.prod(family[1] for _, family in found) > _MOST_CASES:
+            return function([self.sealed(one) for one in arguments])
         (of, family), *_ = found
         results = []
         for case in range(family[1]):

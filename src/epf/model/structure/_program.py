@@ -216,6 +216,10 @@ class Step:
                 return self.algebra.by_cases(conditions, lambda given: self._one(name, *given))
         if name in ("eq", "ne") and entries[0] == entries[1] and entries[0].always_real:
             return number(int(name == "eq"))
+        if name in ("eq", "ne") and entries[0].always_finite and entries[1] in _infinities(self.algebra):
+            return number(int(name == "ne"))
+        if name == "is_finite" and entries[0].always_finite:
+            return number(1)
         operation = Operation((name, key_of(self.equation)), 0, 0, ((),) * len(entries), True, self.equation)
         if name == self.equation.primitive.name and all(entry.number is not None for entry in entries):
             known = [np.asarray(float(e.number or 0)).astype(t) for e, t in zip(entries, operation.dtypes, strict=True)]
@@ -315,6 +319,10 @@ class Step:
             atoms = [self.algebra.atom(name, arguments, operation) for operation in operations]
             outputs.append(as_array([self.algebra.single(atom) for atom in atoms], var.aval.shape))
         return outputs
+
+
+def _infinities(algebra: Functions) -> list[Sum]:
+    return [algebra.constant(np.inf), algebra.constant(-np.inf)]
 
 
 def as_objects(algebra: Functions, value: Value) -> Value:

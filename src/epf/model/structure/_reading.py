@@ -8,13 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 from numpyro.distributions import Distribution, constraints
 
 from epf.model._check import shapes_of
 from epf.model._laws import is_independent, support
 from epf.model._model import StateSpaceModel, first_law, newest, observation_law, parameters, transition_law
-from epf.model._parameters import Parameters
+from epf.model._parameters import Parameters, Values
 from epf.model._tracing import depends_on
 from epf.model.structure._algebra import Sum, add, number
 from epf.model.structure._functions import Functions
@@ -43,20 +44,39 @@ class LawReading:
         return frozenset().union(*(atom.thetas for atom in self.total.atoms if atom.mixed))
 
 
-def log_density(model: StateSpaceModel, name: str) -> Callable[..., tuple[Array, Array]]:
-    """A law as a function of theta, the state and so on: the log-densities of its components, and whether they can be."""
-    params = parameters(model)
+def law_and_value(model: StateSpaceModel, name: str) -> Callable[..., tuple[Distribution, Array]]:
+    """A law of the model and the value of which it is the law, as a function of the parameters by name and the data."""
 
-    def initial(theta: Array, new: Array) -> tuple[Array, Array]:
-        return _components(first_law(model, params.named(theta)), newest(model, new))
+    def initial(p: Values, x_0: Array) -> tuple[Distribution, Array]:
+        return first_law(model, p), newest(model, x_0)
 
-    def transition(theta: Array, x: Array, new: Array, u: Array | None = None) -> tuple[Array, Array]:
-        return _components(transition_law(model, params.named(theta), x, u), new)
+    def transition(p: Values, x: Array, new: Array, u: Array | None = None) -> tuple[Distribution, Array]:
+        return transition_law(model, p, x, u), new
 
-    def observation(theta: Array, x: Array, y: Array, u: Array | None = None) -> tuple[Array, Array]:
-        return _components(observation_law(model, params.named(theta), x, u), y)
+    def observation(p: Values, x: Array, y: Array, u: Array | None = None) -> tuple[Distribution, Array]:
+        return observation_law(model, p, x, u), y
 
     return {"initial": initial, "transition": transition, "observation": observation}[name]
+
+
+def log_density(model: StateSpaceModel, name: str) -> Callable[..., tuple[Array, Array]]:
+    """The log-densities of a law's components, and whether each value is possible, as a function of theta and the data."""
+    of, params = law_and_value(model, name), parameters(model)
+    return lambda theta, *data, **named: _components(*of(params.named(theta), *data, **named))
+
+
+def _reached(model: StateSpaceModel, name: str, data: list[Any]) -> set[int]:
+    """The places in theta of the parameters that reach a law."""
+    of, params = law_and_value(model, name), parameters(model)
+    zeros = params.as_dict(jnp.zeros(params.size))
+
+    def reaches(key: str) -> bool:
+        def density(part: Array, others: dict[str, Array], *data: Array) -> tuple[Array, Array]:
+            return _components(*of(Values({**others, key: part}), *data))
+
+        return depends_on(density, zeros[key], zeros, *data)
+
+    return {i for key, places in params.slices.items() if reaches(key) for i in range(places.start, places.stop)}
 
 
 def has_components(law: Distribution) -> bool:
@@ -69,7 +89,7 @@ def _components(law: Distribution, value: Array) -> tuple[Array, Array]:
     if has_components(law):
         base = base.base_dist
     allowed = support(base)
-    plain = getattr(allowed, "base_constraint", allowed) is constraints.real
+    plain = isinstance(getattr(allowed, "base_constraint", allowed), type(constraints.real))
     inside = jnp.ones(value.shape if has_components(law) else (), bool) if plain else jnp.asarray(allowed(value))
     value = jnp.asarray(value).astype(int) if allowed.is_discrete else value
     return jnp.asarray(base.log_prob(value), float), inside
@@ -80,7 +100,7 @@ def inputs_of(model: StateSpaceModel, name: str, u: Array | None) -> dict[str, t
     shapes = shapes_of(model, u)
     inputs = {} if u is None else {"u": u.shape}
     return {
-        "initial": {"new": shapes.state},
+        "initial": {"x_0": shapes.state},
         "transition": {"x": shapes.state, "new": shapes.new, **inputs},
         "observation": {"x": shapes.state, "y": shapes.observation, **inputs},
     }[name]
@@ -90,14 +110,20 @@ def theta_atoms(algebra: Functions, params: Parameters) -> np.ndarray:
     """The entries of theta; the supports of their priors tell which cannot be negative."""
     signs: list[bool] = []
     for prior in params.priors.values():
-        base = getattr(support(prior), "base_constraint", support(prior))
-        low = getattr(base, "lower_bound", -1.0)
-        positive = base is constraints.simplex or bool(np.all(np.asarray(low) >= 0.0))
-        signs.extend([positive] * prod(prior.event_shape))
+        signs.extend([_never_negative(prior)] * prod(prior.event_shape))
     atoms = [
         algebra.atom("theta", (), i, thetas=(i,), never_negative=sign, always_real=True) for i, sign in enumerate(signs)
     ]
     return as_array([algebra.single(atom) for atom in atoms], (len(atoms),))
+
+
+def _never_negative(law: Distribution) -> bool:
+    """Whether the support of a law is known to have no negative numbers."""
+    base: Any = getattr(support(law), "base_constraint", support(law))
+    low = getattr(base, "lower_bound", -1.0)
+    return isinstance(base, type(constraints.simplex)) or (
+        not isinstance(low, Tracer) and bool(np.all(np.asarray(low) >= 0.0))
+    )
 
 
 def read_law(algebra: Functions, model: StateSpaceModel, name: str, u: Array | None, whole: bool = False) -> LawReading:
@@ -106,7 +132,11 @@ def read_law(algebra: Functions, model: StateSpaceModel, name: str, u: Array | N
     kind = jnp.zeros(()).dtype
     theta = theta_atoms(algebra, parameters(model))
     given = [jax.ShapeDtypeStruct(shape, kind) for shape in ((theta.size,), *shapes.values())]
-    data = {key: _leaves(algebra, key, shape) for key, shape in shapes.items()}
+    signs: list[bool] = []
+    of, params = law_and_value(model, name), parameters(model)
+    jax.eval_shape(lambda theta, *data: signs.append(_never_negative(of(params.named(theta), *data)[0])), *given)
+    value = {"initial": "x_0", "transition": "new", "observation": "y"}[name]
+    data = {key: _leaves(algebra, key, shape, key == value and signs[0]) for key, shape in shapes.items()}
     own = log_density(model, name)
     program = jax.make_jaxpr(jax.jit(own))(*given)
     problem = "its sums do not agree with its own log-density" if whole else ""
@@ -115,7 +145,7 @@ def read_law(algebra: Functions, model: StateSpaceModel, name: str, u: Array | N
         reached = frozenset().union(*map(_thetas_of, outputs))
     except UnreadableError as error:
         outputs, problem = None, str(error)
-        reached = {i for i in range(theta.size) if depends_on(lambda t, *d, i=i: own(_with(i, t), *d), *given)}
+        reached = _reached(model, name, given[1:])
     if whole or outputs is None:
         kept = as_array([one if i in reached else number(0) for i, one in enumerate(theta)], theta.shape)
         outputs = Step(algebra, program.eqns[0], [kept, *data.values()]).opaque()
@@ -127,11 +157,6 @@ def read_law(algebra: Functions, model: StateSpaceModel, name: str, u: Array | N
 
 def _thetas_of(values: np.ndarray) -> frozenset[int]:
     return frozenset().union(*(one.thetas for one in values.flat if isinstance(one, Sum)))
-
-
-def _with(i: int, theta: Array) -> Array:
-    """A vector that depends on one entry of theta alone."""
-    return jnp.zeros_like(theta).at[i].set(theta[i])
 
 
 def _parts(densities: np.ndarray, inside: np.ndarray, there: np.ndarray | None) -> Any:
@@ -152,6 +177,9 @@ def _weighed(algebra: Functions, density: Sum | float, inside: Sum | bool, there
     return total if there is None else algebra.multiply(algebra.case((there,), 1, _HOLDS), total)
 
 
-def _leaves(algebra: Functions, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    atoms = [algebra.atom(name, (), i, data=True, always_real=True) for i in range(prod(shape))]
+def _leaves(algebra: Functions, name: str, shape: tuple[int, ...], never_negative: bool = False) -> np.ndarray:
+    atoms = [
+        algebra.atom(name, (), i, data=True, always_real=True, never_negative=never_negative)
+        for i in range(prod(shape))
+    ]
     return as_array([algebra.single(atom) for atom in atoms], shape)

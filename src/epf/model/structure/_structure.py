@@ -88,20 +88,31 @@ class Structure:
     def s(self, law: str, theta: Float[Array, " p"], **data: Array | None) -> Float[Array, " terms"]:
         """s_k of one step. Of theta only the awkward parameters matter.
 
-        `data` are x, new, y and u, as far as the law has them: "initial" new, "transition" x, new, u, and "observation" x,
-        y, u. Missing components of y (NaN) add nothing. Where a law cannot do without one of several components, as that
-        of a multivariate normal, the result is NaN.
+        `data` is what the law has: "initial" x_0, "transition" x, new and u, "observation" x, y and u. Missing components of
+        y (NaN) add nothing. Where a law cannot do without one of several components, as that of a multivariate normal, the
+        result is NaN.
         """
+        return self._of_data(law, theta, data, self.statistics(law))
+
+    def constant(self, law: str, theta: Float[Array, " p"], **data: Array | None) -> Float[Array, ""]:
+        """c of one step, with the same data."""
+        return self._of_data(law, theta, data, [self._constant(law)])[0]
+
+    def _of_data(self, law: str, theta: Any, data: Any, sums: list[Sum]) -> Float[Array, " sums"]:
         given = {name: jnp.ravel(value) for name, value in data.items() if value is not None}
         if law != "observation":
-            return self._at(theta, given, jnp).vector(self.statistics(law))
+            return self._at(theta, given, jnp).vector(sums)
         there = observed(given["y"])
         given["y"] = jnp.where(there, given["y"], 1.0)
         partly = jnp.asarray(False)
         if self.components < there.shape[0]:
             there, partly = jnp.all(there)[None], jnp.any(there) & ~jnp.all(there)
-        values = self._at(theta, {**given, "there": there}, jnp).vector(self.statistics(law))
+        values = self._at(theta, {**given, "there": there}, jnp).vector(sums)
         return jnp.where(partly, jnp.nan, values)
+
+    def _constant(self, law: str) -> Sum:
+        terms = self.laws[law].total.terms
+        return Sum({p: c for p, c in terms.items() if not any(atom.thetas for atom, _ in p)})
 
     @property
     def components(self) -> int:
@@ -113,12 +124,11 @@ class Structure:
     ) -> tuple[Float[np.ndarray, "terms ..."], Float[np.ndarray, "..."]]:
         """s_k h_k and c, in double precision by numpy, for many values at once; entries of theta and data come first."""
         found = self._at(theta, {**data, "there": np.ones(self.components, bool)}, np)
-        constants = {p: c for p, c in self.laws[law].total.terms.items() if not any(atom.thetas for atom, _ in p)}
         batch = np.broadcast_shapes(theta.shape[1:], *(value.shape[1:] for value in data.values()))
         terms = np.zeros((self.size, *batch))
         for k, (s, h) in enumerate(zip(self.statistics(law), self.functions, strict=True)):
             terms[k] = found.sum(s) * found.sum(h) if s.terms else 0.0
-        return terms, np.broadcast_to(found.sum(Sum(constants)), batch)
+        return terms, np.broadcast_to(found.sum(self._constant(law)), batch)
 
     def _at(self, theta: Any, data: dict[str, Any], library: Any) -> Evaluation:
         return Evaluation({"theta": theta, **data}, self.algebra.held, library)

@@ -92,7 +92,7 @@ def _tried(model: StateSpaceModel, u: Array | None, points: int) -> tuple[Array,
         new = scattered(transition_law(model, p, x_0, u), free[1])
         x = advance(model, x_0, new)
         y = scattered(observation_law(model, p, x, u), free[2])
-        return {"initial": {"new": x_0}, "transition": {"x": x_0, "new": new}, "observation": {"x": x, "y": y}}
+        return {"initial": {"x_0": x_0}, "transition": {"x": x_0, "new": new}, "observation": {"x": x, "y": y}}
 
     longest = 4096
     thetas = jax.vmap(theta_of)(jnp.asarray(rng.normal(size=(points, len(params.priors), longest))))
