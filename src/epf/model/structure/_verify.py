@@ -18,6 +18,7 @@ from epf.model._model import (
     parameters,
     transition_law,
 )
+from epf.model.structure._functions import Functions
 from epf.model.structure._reading import LAWS, log_density
 from epf.model.structure._structure import Structure, read_model
 
@@ -30,6 +31,8 @@ def structure_of(model: StateSpaceModel, u: Array | None = None) -> Structure:
 
     A law whose sums disagree with its own log-density is not taken apart: all of its parameters are awkward then.
     """
+    if not parameters(model).size:
+        return Structure(parameters(model), {}, Functions())
     found = read_model(model, u)
     apart = disagreements(model, found, u)
     wrong = frozenset(law for law in LAWS if not apart[law] <= _TOLERANCE)
