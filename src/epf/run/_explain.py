@@ -150,11 +150,9 @@ class Explanation:
                 "errors are measured."
             )
         if self.conjugate:
-            lines.append(
-                "epf.Storvik and epf.EPF keep exact sums for this model. They are right as long as paths do not coalesce."
-            )
+            lines.append("epf.Storvik keeps exact sums for it, and is right as long as paths do not coalesce.")
         elif self.parameters:
-            lines.append("epf.EPF keeps a polynomial per particle for this model; epf.Storvik does not serve it.")
+            lines.append("epf.EPF keeps a polynomial per particle for it; epf.Storvik does not serve it.")
         return " ".join(lines)
 
     def _default(self) -> str:
