@@ -10,14 +10,13 @@ from epf.filters._kalman import Kalman
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._marginal import MarginalEPF
-from epf.model._check import check_inputs, shapes_of
+from epf.model._check import check_inputs
 from epf.model._model import StateSpaceModel, check_is_model
 from epf.model.structure._algebra import part
 from epf.model.structure._structure import Structure
 from epf.model.structure._verify import structure_of
-from epf.model.structure._words import Words, jumps_in
+from epf.model.structure._words import jumps_in, words_of
 from epf.run._default import choose, size_of
-from epf.statistics._conjugate import serves
 
 _NAIVE_DEGREE = 14  # a drift expanded to order 7, and squared
 _SHOWN = 4
@@ -39,21 +38,18 @@ class Explanation:
     - `sums`: how many sums along a path are sufficient for the separable parameters, given the others;
     - `naive`: how many coefficients a polynomial in all parameters would have;
     - `inside`: the filter that fits once theta is known: "Kalman", "forward sums" or "particles";
-    - `conjugate`: whether `epf.Storvik` can learn it;
     - `default`: the method that `epf.fit` begins with.
     """
 
     def __init__(self, model: StateSpaceModel, structure: Structure, u: Array | None) -> None:
-        sizes = _sizes(model, u)
         self.name = type(model).__name__
         self.structure = structure
-        self.words = Words(structure.parameters.labels, sizes)
+        self.words = words_of(model, structure.parameters.labels, u)
         self.parameters = [self._parameter(i) for i in range(structure.parameters.size)]
         self.sums = structure.size
         self.naive = (_NAIVE_DEGREE + 1) ** structure.parameters.size
         self.default: Any = choose(model, u)
         self.inside = _inside(self.default, model, u)
-        self.conjugate = structure.parameters.size > 0 and serves(model, u)
 
     @property
     def separable(self) -> bool:
@@ -149,7 +145,7 @@ class Explanation:
                 else "Its particles have Monte Carlo error, and the smooth function between nodes is approximate. Both "
                 "errors are measured."
             )
-        if self.conjugate:
+        if self.parameters and self.separable and not self.structure.parameters.discrete:
             lines.append("epf.Storvik keeps exact sums for it, and is right as long as paths do not coalesce.")
         elif self.parameters:
             lines.append("epf.EPF keeps a polynomial per particle for it; epf.Storvik does not serve it.")
@@ -179,12 +175,6 @@ def _inside(method: Any, model: StateSpaceModel, u: Array | None) -> str:
     if isinstance(filters, KalmanFilters):
         return "Kalman"
     return "forward sums" if isinstance(filters, FiniteFilters) else "particles"
-
-
-def _sizes(model: StateSpaceModel, u: Array | None) -> dict[str, int]:
-    shapes = shapes_of(model, u)
-    state, new, y = (int(np.prod(shape)) for shape in (shapes.state, shapes.new, shapes.observation))
-    return {"x": state, "x_0": state, "new": new, "y": y, "u": 0 if u is None else u.shape[0] + 1}
 
 
 def _count(number: int, word: str) -> str:

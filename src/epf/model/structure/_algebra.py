@@ -11,7 +11,7 @@ The rules are identities of real numbers wherever the program itself has a value
 these only if one of the two cannot be negative, so what is known about signs is kept with every atom.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -145,6 +145,15 @@ def number(value: Any) -> Sum:
 
 def never_negative(product: Product) -> bool:
     return all(atom.never_negative or exponent % 2 != 1 for atom, exponent in product)
+
+
+def signature(one: Sum) -> Hashable:
+    """What is equal for equal sums of different readings."""
+
+    def of(atom: Atom) -> Hashable:
+        return atom.name, atom.detail, tuple(signature(argument) for argument in atom.arguments)
+
+    return frozenset((frozenset((of(atom), e) for atom, e in product), c) for product, c in one.terms.items())
 
 
 def part(product: Product, data: bool) -> Product:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from epf.model._laws import observed
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
-from epf.model.structure._algebra import Atom, Product, Sum, part
+from epf.model.structure._algebra import Atom, Product, Sum, part, signature
 from epf.model.structure._evaluate import Evaluation
 from epf.model.structure._functions import Functions
 from epf.model.structure._rank import independent_rows
@@ -34,6 +34,17 @@ class Structure:
     parameters: Parameters
     laws: dict[str, LawReading]
     algebra: Functions
+
+    @cached_property
+    def _key(self) -> Any:
+        return tuple((name, signature(law.total)) for name, law in self.laws.items())
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal readings of equal programs; a compiled step that has one can be used with the other."""
+        return isinstance(other, Structure) and self._key == other._key
 
     @property
     def awkward(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 from numpyro.distributions import Distribution
 from numpyro.distributions.transforms import biject_to
@@ -34,6 +35,8 @@ def structure_of(model: StateSpaceModel, u: Array | None = None) -> Structure:
     if not parameters(model).size:
         return Structure(parameters(model), {}, Functions())
     found = read_model(model, u)
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((model, u))):
+        return found  # its numbers are not known yet, so there is nothing to compare
     apart = disagreements(model, found, u)
     wrong = frozenset(law for law in LAWS if not apart[law] <= _TOLERANCE)
     return read_model(model, u, whole=wrong) if wrong else found
@@ -47,7 +50,8 @@ def disagreements(
     Every theta is tried with every state and observation. Points where the law itself has no finite density do not count.
     Infinity if the sums have no value where the law has one, at more than half of the points: they are of no use then.
     """
-    thetas, data, own = jax.jit(lambda: _tried(model, u, points))()
+    with jax.ensure_compile_time_eval():  # a filter may be bound inside a compiled program
+        thetas, data, own = jax.jit(lambda: _tried(model, u, points))()
     thetas, unit = np.asarray(thetas, float), float(jnp.finfo(jnp.zeros(()).dtype).eps)
     worst = {}
     for law in LAWS:

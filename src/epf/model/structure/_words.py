@@ -2,7 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from math import prod
 
+from jaxtyping import Array
+
+from epf.model._check import shapes_of
+from epf.model._model import StateSpaceModel
 from epf.model.structure._algebra import Atom, Product, Sum
 from epf.model.structure._operations import Operation
 
@@ -74,6 +79,13 @@ class Words:
         if atom.name in _SIGNS and isinstance(atom.detail, Operation):
             return f"{inside[0]} {_SIGNS[atom.name]} {inside[1]}"
         return f"{_NAMES.get(atom.name, atom.name)}({', '.join(inside)})"
+
+
+def words_of(model: StateSpaceModel, labels: Sequence[str], u: Array | None) -> Words:
+    """The words for a model's atoms."""
+    shapes = shapes_of(model, u)
+    state, new, y = (prod(shape) for shape in (shapes.state, shapes.new, shapes.observation))
+    return Words(labels, {"x": state, "x_0": state, "new": new, "y": y, "u": 0 if u is None else u.shape[0] + 1})
 
 
 def jumps_in(atom: Atom, parameter: int) -> bool:
