@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pytest
 
 import epf
 from epf.model.structure._structure import read_model
@@ -111,3 +112,19 @@ def test_two_readings_of_a_model_are_equal():
     assert read_model(Scales()) == read_model(Scales())
     assert hash(read_model(Scales())) == hash(read_model(Scales()))
     assert read_model(Scales()) != read_model(AR())
+
+
+@pytest.mark.slow
+def test_a_stream_that_was_stored_gives_the_same_bits(tmp_path):
+    y = np.array([0.3, 0.1, np.nan, -0.4, 0.2, 0.6], np.float32)
+    method = epf.Storvik(20, islands=1)
+    whole = epf.fit(Scales(), y, method, progress=False)
+    stream = epf.Stream(Scales(), method)
+    for row in y[:3]:
+        stream.update(row)
+    stream.save(tmp_path / "run.epf")
+    stream = epf.Stream.load(tmp_path / "run.epf", Scales())
+    for row in y[3:]:
+        stream.update(row)
+    assert stream.posterior.mean == whole.mean
+    assert whole.settings["statistic"] == "4 exact sums per particle"
