@@ -28,7 +28,7 @@ from epf.statistics._base import Gibbs, Marginals
 
 _PRIOR_DRAWS = 256
 _LINES = 1  # of each kind
-_TRIES = 14  # points of a line, until one is high enough
+_TRIES = 9  # points of a line, until one is high enough; then theta stays
 _CLOUD_WIDTH, _PRIOR_WIDTH = 6.0, 12.0  # length of a line in sds
 
 

@@ -59,7 +59,8 @@ def known_numbers(equation: Any, values: Sequence[np.ndarray]) -> list[np.ndarra
     if name == "convert_element_type" and jnp.issubdtype(kind, jnp.floating):
         return [np.asarray(values[0], float)]
     if name in _WITH_NUMPY:
-        result = np.asarray(_WITH_NUMPY[name](*values))
+        with np.errstate(all="ignore"):
+            result = np.asarray(_WITH_NUMPY[name](*values))
         return [result if jnp.issubdtype(kind, jnp.floating) else result.astype(kind)]
     kinds = [var.aval.dtype for var in equation.invars]
     with_kinds = [value.astype(kind) for value, kind in zip(values, kinds, strict=True)]
