@@ -93,6 +93,10 @@ FOUND = [
     (lambda t, x: t[jnp.floor(x[0]).astype(int)], 3, set()),  # one of three
     (lambda t, x: jnp.log(jnp.stack([t[0], 1.0 + t[1]])[jnp.where(x[0] > 1.0, 1, 0)]), 2, set()),
     (lambda t, x: jax.lax.dynamic_slice(t, (jnp.floor(x[0]).astype(int),), (2,))[0], 2, set()),  # starts at 0 or 1
+    # Places before and after the array, which are moved to its ends.
+    (lambda t, x: jnp.take(t, jnp.floor(2.0 * x[0] - 1.6).astype(int), mode="clip"), 3, set()),
+    (lambda t, x: jax.lax.dynamic_slice(t, (jnp.floor(2.0 * x[0] - 1.6).astype(int),), (1,)), 3, set()),
+    (lambda t, x: jnp.take(t, jnp.floor(2.0 * x[0] - 1.6).astype(int), mode="fill", fill_value=2.0), 3, set()),
     (lambda t, x: t.at[1].set(x[0] * t[2]) @ x, 2, set()),
     (lambda t, x: jnp.zeros(3).at[jnp.array([0, 0, 1])].set(t)[::-1] @ x, 2, set()),
     (lambda t, x: jnp.concatenate([t[:1], x[:1]]) @ jnp.stack([x[1], t[1]]), 2, set()),

@@ -84,8 +84,7 @@ class Evaluation:
             case, (kind, count) = detail
             value = arguments[0].astype(int)
             if kind == "index":
-                outside = (value < 0) | (value >= count - 1)
-                return outside if case == count - 1 else value == case
+                return value < 0 if case == count - 2 else value >= case - 1 if case == count - 1 else value == case
             return value == case
         return arguments[0] if name == "sum" else getattr(self.library, _FUNCTIONS[name])(*arguments)
 

@@ -80,8 +80,11 @@ class Functions(Algebra):
     def case(self, of: tuple[Sum, ...], case: int, family: tuple[str, int]) -> Sum:
         """1 if a condition or an index has this value, and 0 otherwise."""
         if of[0].number is not None:
-            outside = family[0] == "index" and not 0 <= of[0].number < family[1] - 1
-            return number(int(case == family[1] - 1 if outside else of[0].number == case))
+            value = of[0].number
+            if family[0] == "index":  # the last two cases are before and after the array
+                last = family[1] - 1
+                value = Fraction(last - 1) if value < 0 else value if value < last - 1 else Fraction(last)
+            return number(int(value == case))
         if _indicators(of):
             return self.by_cases(of, lambda given: self.case(tuple(given), case, family))
         atom = self.atom("case", of, (case, family), never_negative=True)

@@ -1,6 +1,6 @@
 """Operations that only move entries of arrays, also to places that the data decide."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product as all_of
 from math import prod
 from typing import Any
@@ -21,6 +21,7 @@ PLACES: dict[str, slice] = {
 }
 REARRANGED = {"slice", "squeeze", "reshape", "broadcast_in_dim", "transpose", "rev", "concatenate", "expand_dims"}
 _MOST_PLACES = 256
+_FAR = 1 << 20
 
 
 def rearranged(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray:
@@ -49,7 +50,8 @@ def rearranged(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray:
 def moved(algebra: Functions, equation: Any, values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
     """The outputs, with every entry where it belongs; None if the places are unknown in too many ways."""
     carried = range(len(values))[PLACES[equation.primitive.name]]
-    table: list[Sum] = [algebra.constant(np.nan)]  # number 0 is for what comes from nowhere
+    fill = equation.params.get("fill_value")
+    table: list[Sum] = [algebra.constant(np.nan if fill is None else fill)]  # number 0 is for what comes from nowhere
     arguments: list[Any] = list(values)
     for i in carried:
         entries = values[i] if values[i].dtype == object else _sums(algebra, values[i])
@@ -66,16 +68,24 @@ def moved(algebra: Functions, equation: Any, values: Sequence[np.ndarray]) -> li
     if prod(limits) > _MOST_PLACES:
         return None
     families = [("index", limit) for limit in limits]
-    bind, totals = binding(equation), [list[Any]() for _ in equation.outvars]
+    bind, totals = _binding(equation), [list[Any]() for _ in equation.outvars]
     for chosen in all_of(*(range(limit) for limit in limits)):
         condition = algebra.constant(1.0)
         for (i, j), place, family in zip(unknown, chosen, families, strict=True):
             condition = algebra.multiply(condition, algebra.case((values[i].flat[j],), place, family))
-            # The last case stands for all places outside.
-            arguments[i].flat[j] = place if place < family[1] - 1 else -1 - 2**20
+            # The last two cases stand for all places before the array and after it.
+            arguments[i].flat[j] = place if place < family[1] - 2 else -_FAR if place == family[1] - 2 else _FAR
         for total, place in zip(totals, at_once(bind, arguments), strict=True):
             total.append((condition, np.where((place > 0) & (place < len(table)), place, 0)))
     return [_collected(algebra, table, total) for total in totals]
+
+
+def _binding(equation: Any) -> Callable[..., list[Any]]:
+    """The operation on the entries' numbers, of which none is negative: that is what comes from nowhere."""
+    if "fill_value" not in equation.params:
+        return binding(equation)
+    params = {**equation.params, "fill_value": -1}
+    return lambda *arguments: [equation.primitive.bind(*arguments, **params)]
 
 
 def _collected(algebra: Functions, table: list[Sum], alternatives: list[tuple[Sum, np.ndarray]]) -> np.ndarray:
@@ -91,15 +101,15 @@ def _collected(algebra: Functions, table: list[Sum], alternatives: list[tuple[Su
 
 
 def _limit(equation: Any, operand: int, entry: int, shape: tuple[int, ...]) -> int:
-    """How many values a place can have, one for those outside of the array included."""
+    """How many values a place can have, with one for all before the array and one for all after it."""
     if equation.primitive.name == "gather":
         axes = equation.params["dimension_numbers"].start_index_map
-        return shape[axes[entry % len(axes)]] + 1
+        return shape[axes[entry % len(axes)]] + 2
     if equation.primitive.name == "scatter":
         axes = equation.params["dimension_numbers"].scatter_dims_to_operand_dims
-        return shape[axes[entry % len(axes)]] + 1
+        return shape[axes[entry % len(axes)]] + 2
     first = 1 if equation.primitive.name == "dynamic_slice" else 2
-    return shape[operand - first] + 1
+    return shape[operand - first] + 2
 
 
 def _sums(algebra: Functions, value: np.ndarray) -> np.ndarray:

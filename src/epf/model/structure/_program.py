@@ -30,7 +30,7 @@ _LARGE = 20_000  # entries of an array
 _LONGEST_LOOP = 64
 
 _INSIDE = CALLS | {"custom_jvp_call", "cond", "scan"}  # read, not carried out, even if all numbers are known
-_SAME = {"copy", "copy_p", "reduce_precision", "optimization_barrier", "stop_gradient", "real"}
+_SAME = {"copy", "copy_p", "reduce_precision", "optimization_barrier", "stop_gradient"}
 _FOLDS = {"reduce_max": "max", "reduce_min": "min", "reduce_and": "and", "reduce_or": "or"}
 _ENTRY_BY_ENTRY = {
     "exp2", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "atan2", "logistic", "cbrt",
