@@ -604,16 +604,21 @@ def test_a_picture_needs_axes_and_values_that_fit(result):
 
 # --- methods that cannot serve a model ------------------------------------------------------------------------------
 
-GAMMA = model(prior=lambda: {"g": dist.Gamma(2.0, 1.0)}, transition=lambda p, x, u: N(p.g * x, 1.0))
 COUNTS = model(prior=lambda: {"k": dist.Bernoulli(0.5)}, transition=lambda p, x, u: N(p.k + x, 1.0))
 STEPS = model(transition=lambda p, x, u: dist.Bernoulli(logits=p.a * x))
 SPHERE = model(
     prior=lambda: {"d": dist.ProjectedNormal(jnp.array([1.0, 0.0]))}, transition=lambda p, x, u: N(p.d[0] * x, 1.0)
 )
 UNSUPPORTED = {
-    "Storvik, not linear": (epf.zoo.Sin(), epf.Storvik(20), "transition()", "not linear in theta", "epf.LiuWest"),
-    "Storvik, not Gaussian": (epf.zoo.CauchyAR(), epf.Storvik(20), "transition()", "not Gaussian", "epf.LiuWest"),
-    "Storvik, not conjugate": (GAMMA, epf.Storvik(20), "'g'", "Gamma", "normal", "epf.LiuWest"),
+    "Storvik, not linear": (
+        epf.zoo.Sin(),
+        epf.Storvik(20),
+        "transition()",
+        "not separable in theta",
+        "epf.MarginalEPF",
+    ),
+    "Storvik, not Gaussian": (epf.zoo.CauchyAR(), epf.Storvik(20), "transition()", "not separable in a", "epf.EPF"),
+    "Storvik, discrete": (COUNTS, epf.Storvik(20), "'k'", "Bernoulli", "normal", "epf.LiuWest"),
     "Kalman, not linear": (epf.zoo.Sin(), epf.Kalman(), "transition()", "not linear", "Kalman(extended=True)"),
     "Kalman, not Gaussian": (epf.zoo.CauchyAR(), epf.Kalman(extended=True), "transition()", "Cauchy", "epf.SIR"),
     "Kalman, advance not linear": (

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from epf.results._score import score as score
     from epf.run._compare import Comparison as Comparison
     from epf.run._compare import compare as compare
+    from epf.run._explain import Explanation as Explanation
+    from epf.run._explain import explain as explain
     from epf.run._fit import fit as fit
     from epf.run._load import load as load
     from epf.run._smooth import smooth as smooth
@@ -74,6 +76,8 @@ _LATE = {
     "score": "epf.results._score",
     "Comparison": "epf.run._compare",
     "compare": "epf.run._compare",
+    "Explanation": "epf.run._explain",
+    "explain": "epf.run._explain",
     "fit": "epf.run._fit",
     "load": "epf.run._load",
     "smooth": "epf.run._smooth",

@@ -8,6 +8,7 @@ import sys
 import time
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 pytest.importorskip("typer")
@@ -49,6 +50,13 @@ def test_simulated_files_hold_the_very_numbers(data, tmp_path):
     run("simulate", "sin", "--steps", 3, "--out", tmp_path / "y.jsonl")
     assert json.loads((tmp_path / "y.jsonl").read_text().splitlines()[0]).keys() == {"t", "y"}
     assert "end it with" in run("simulate", "sin", "--out", tmp_path / "y.xls", code=2).stderr
+
+
+def test_explain_says_what_python_would():
+    assert run("explain", "sin", "--sigma", "lognormal(0,1)").stdout.strip() == str(
+        epf.explain(epf.zoo.Sin(sigma=dist.LogNormal(0.0, 1.0)))
+    )
+    assert "There is no model" in run("explain", "cosine", code=2).stderr
 
 
 def test_fit_tells_what_python_would(data, tmp_path):

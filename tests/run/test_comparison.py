@@ -133,7 +133,7 @@ def test_an_interrupted_comparison_has_what_was_done(compared, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "method", "can"),
     [
-        (epf.zoo.Sin(), epf.Storvik(10), "use epf.LiuWest"),
+        (epf.zoo.Sin(), epf.Storvik(10), "use epf.MarginalEPF"),
         (ThreeStates(), epf.PointMass(), "use epf.SIR, or epf.Kalman"),
         (epf.zoo.Sin(), epf.Kalman(), "extended"),
     ],

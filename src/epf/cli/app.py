@@ -65,6 +65,26 @@ def demo(
 
 @app.command(
     context_settings=_FIELDS,
+    epilog="Examples: `epf explain stochastic-volatility`, `epf explain star --lags 2`, "
+    "`epf explain model.py:Room --inputs 2`",
+)
+def explain(
+    arguments: Annotated[list[str], typer.Argument(metavar="MODEL [--FIELD VALUE]...", help=f"{_MODEL}.")],
+    inputs: Annotated[int, typer.Option(min=0, help="Number of columns of the inputs u.")] = 0,
+) -> None:
+    """Say how each parameter enters a model, what can be exact, and what `epf fit` would do."""
+    from epf.cli.models import find_model, split
+    from epf.cli.outcome import outcome
+    from epf.run._explain import explain as explained
+
+    with outcome(False):
+        (name,), options = split(arguments, 1, "a model")
+        model = _known(*find_model(name, options))
+        typer.echo(str(explained(model, [1.0 + 0.5 * i for i in range(inputs)] or None)))
+
+
+@app.command(
+    context_settings=_FIELDS,
     epilog="Examples: `epf fit sin y.csv --particles 500 --report out.html`, "
     "`epf fit model.py:Room data.csv --columns temperature --inputs outside,heater --method storvik`, "
     "`epf fit star y.csv --lags 2 --json`",

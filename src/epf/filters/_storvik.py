@@ -1,22 +1,45 @@
-"""Storvik's filter (2002), the paper's algorithm 2: exact sufficient statistics where the model is conjugate."""
+"""Storvik's filter (2002), the paper's algorithm 2: exact sums wherever the model is separable (theorem 1)."""
 
 from jaxtyping import Array
 
 from epf.filters._learner import BoundLearner
-from epf.filters._particle import ParticleFilter
-from epf.model._model import StateSpaceModel, may_lack_inputs
-from epf.statistics._conjugate import Conjugate, require_conjugate
+from epf.filters._particle import Cloud, ParticleFilter
+from epf.model._model import StateSpaceModel, may_lack_inputs, parameters
+from epf.posterior._posterior import ParticlePosterior, Posterior
+from epf.statistics._conjugate import Conjugate, require_conjugate, serves
+from epf.statistics._separable import Separable, require_separable
+
+_REFRESH = 10  # steps between moves of theta, if it cannot be drawn independently
 
 
 class Storvik(ParticleFilter):
-    """For parameters that enter Gaussian laws linearly, and for the variances of those laws.
+    """For models whose log-densities are sums of functions of theta times functions of the data, with any prior.
 
-    Coefficients need a normal prior; they may multiply any function of the state. A noise variance needs an
-    inverse-gamma prior and a covariance matrix an inverse-Wishart one. Parameters may sit in the transition, the
-    observation and the initial law. Which is which is read off the model.
+    Which these are is read off the model (`epf.explain` shows it). Coefficients of Gaussian laws with normal priors, noise
+    variances with inverse-gamma priors and covariance matrices with inverse-Wishart priors are drawn independently at every
+    step; other parameters move by slice sampling. Parameters may sit in the transition, the observation and the initial
+    law.
     """
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> BoundLearner:
         with may_lack_inputs(model, u):
+            if not serves(model, u) and not parameters(model).discrete:
+                gibbs = Separable.of(model, require_separable(model, u))
+                return BoundSeparable(*self.parts(model, u), gibbs, u, _REFRESH)
             require_conjugate(model, u)
         return BoundLearner(*self.parts(model, u), Conjugate.of(model), u, 1)
+
+
+class BoundSeparable(BoundLearner):
+    """Storvik's filter of a model that is separable but not conjugate: the posterior is made of weighted draws."""
+
+    def posterior(self, state: Cloud) -> Posterior:
+        return ParticlePosterior(self.parameters, state.theta, state.weights, state.x)
+
+    def describe(self) -> dict[str, str]:
+        assert isinstance(self.gibbs, Separable)
+        return {
+            **super().describe(),
+            "statistic": f"{self.gibbs.structure.size} exact sums per particle",
+            "draws of theta": f"slices, every {self.refresh} steps ({2 * self.refresh} while nothing is resampled)",
+        }

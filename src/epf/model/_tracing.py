@@ -1,4 +1,4 @@
-"""Properties of functions found from their traces: dependence on an argument, affinity, homogeneity.
+"""Properties of functions found from their traces: dependence on an argument, affinity, homogeneity; and tools for traces.
 
 `depends_on` follows an argument through the jaxpr to the outputs. It errs on one side only: it may report a dependence
 that cancels (`x - x`), but never misses one. A function is affine in an argument if its derivative does not depend on the
@@ -6,7 +6,7 @@ argument and the argument passes through no operation that derivatives do not se
 checks these two conditions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -16,8 +16,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 # Calls whose body is followed argument by argument; of any other call, each output depends on all arguments.
-_CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "remat2",
-          "checkpoint"}  # fmt: skip
+CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_vjp_call"}
+_CALLS = CALLS | {"custom_jvp_call"}
 # Operations that can change a value although the derivative is zero; so do all whose results are not floats.
 _STEPS = {"floor", "ceil", "round", "sign", "rem", "stop_gradient", "cond", "while"}
 _UNTOUCHED, _REACHED, _STEPPED = 0, 1, 2
@@ -63,10 +63,10 @@ def _follow(jaxpr: Jaxpr, input_marks: list[int]) -> list[int]:
 
 def _is_step(equation: Any) -> bool:
     unseen = "jaxpr" in equation.params or "call_jaxpr" in equation.params  # the body could not be followed
-    return unseen or equation.primitive.name in _STEPS or not all(_is_float(var) for var in equation.outvars)
+    return unseen or equation.primitive.name in _STEPS or not all(is_float(var) for var in equation.outvars)
 
 
-def _is_float(var: Any) -> bool:
+def is_float(var: Any) -> bool:
     return jnp.issubdtype(var.aval.dtype, jnp.inexact)
 
 
@@ -125,7 +125,7 @@ def _degree_after(equation: Any, inputs: list[Any]) -> Any:
     if all(d in (0.0, _ANY) for d in inputs) and name not in _SUMS | {"mul", "dot_general", "select_n"}:
         return 0.0
     if name in _KEEPS:
-        return first if _is_float(equation.outvars[0]) else None  # conversion to integers rounds
+        return first if is_float(equation.outvars[0]) else None  # conversion to integers rounds
     if name in ("mul", "dot_general"):
         return _ANY if _ANY in inputs else first + inputs[1]
     if name in _SUMS:
@@ -140,3 +140,43 @@ def _degree_after(equation: Any, inputs: list[Any]) -> Any:
         return float(equation.invars[1].val) * first
     powers = {"sqrt": 0.5, "cholesky": 0.5, "rsqrt": -0.5, "square": 2.0, "integer_pow": equation.params.get("y")}
     return powers[name] * first if name in powers else None
+
+
+def binding(equation: Any) -> Callable[..., list[Any]]:
+    """The operation itself, on arrays."""
+    found = equation.primitive.get_bind_params(equation.params)
+    functions, parameters = found if isinstance(found, tuple) else ((), found)  # before jax 0.10 it was a pair
+
+    def bind(*arguments: Any) -> list[Any]:
+        result = equation.primitive.bind(*functions, *arguments, **parameters)
+        return list(result) if equation.primitive.multiple_results else [result]
+
+    return bind
+
+
+def body(equation: Any) -> ClosedJaxpr | None:
+    """The program that a call calls."""
+    found = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+    return ClosedJaxpr(found, []) if isinstance(found, Jaxpr) else found
+
+
+def needed(jaxpr: Jaxpr) -> list[Any]:
+    """The program's equations without those that no output depends on."""
+    wanted, kept = set(map(id, jaxpr.outvars)), []
+    for equation in reversed(jaxpr.eqns):
+        if wanted & set(map(id, equation.outvars)):
+            wanted |= set(map(id, equation.invars))
+            kept.append(equation)
+    return kept[::-1]
+
+
+def at_once(bind: Callable[..., list[Any]], arguments: Sequence[Any]) -> list[Any]:
+    """Evaluate an operation on plain numbers immediately, even inside a trace; otherwise bind it as usual."""
+    if not all(is_plain(argument) for argument in arguments):
+        return bind(*arguments)
+    with jax.ensure_compile_time_eval():
+        return [np.asarray(result) for result in bind(*arguments)]
+
+
+def is_plain(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic | int | float)

@@ -26,20 +26,10 @@ from jax.extend.core import Jaxpr, Literal
 from jaxtyping import Array, Float
 
 from epf.errors import UnsupportedModelError
+from epf.model._tracing import CALLS, at_once, binding, body, is_float, is_plain, needed
 from epf.polynomial._basis import Monomial
 from epf.polynomial._indices import Exponent, Indices
-from epf.polynomial._structure import (
-    BILINEAR,
-    CALLS,
-    at_once,
-    binding,
-    body,
-    constant_exponent,
-    is_float,
-    is_plain,
-    linear_operands,
-    needed,
-)
+from epf.polynomial._structure import BILINEAR, constant_exponent, linear_operands
 from epf.polynomial.taylor._series import (
     CONTROL,
     Coefficient,

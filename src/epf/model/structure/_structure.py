@@ -1,0 +1,171 @@
+"""The structure of a model: which parameters are separable, and the sums that stand for a path (theorem 1 of the paper).
+
+    log p(value | data, theta) = sum_k s_k(data, theta_A) h_k(theta) + c(data)
+
+for each of the model's laws, with the same h_1 .. h_K for all of them. theta_A are the awkward parameters, in which some
+law is not separable. If there are none, the sums of s_k along a path are a sufficient statistic of fixed size, for any
+prior. If there are some, these sums are sufficient for all other parameters, given theta_A.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from epf.model._laws import observed
+from epf.model._model import StateSpaceModel, parameters
+from epf.model._parameters import Parameters
+from epf.model.structure._algebra import Atom, Product, Sum, part, signature
+from epf.model.structure._evaluate import Evaluation
+from epf.model.structure._functions import Functions
+from epf.model.structure._rank import independent_rows
+from epf.model.structure._reading import LAWS, LawReading, read_law
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """What the programs of a model's laws say about its parameters."""
+
+    parameters: Parameters
+    laws: dict[str, LawReading]
+    algebra: Functions
+
+    @cached_property
+    def _key(self) -> Any:
+        return tuple((name, signature(law.total)) for name, law in self.laws.items())
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal readings of equal programs; a compiled step that has one can be used with the other."""
+        return isinstance(other, Structure) and self._key == other._key
+
+    @property
+    def awkward(self) -> tuple[int, ...]:
+        """The parameters in which some law is not separable, by their places in theta."""
+        return tuple(sorted(frozenset().union(*(law.awkward for law in self.laws.values()))))
+
+    @property
+    def separable(self) -> bool:
+        """Whether definition 1 of the paper holds, so that nothing need be expanded."""
+        return not self.awkward
+
+    @property
+    def size(self) -> int:
+        """K, the number of sums."""
+        return len(self._terms[0])
+
+    def terms_of(self, law: str) -> int:
+        """The number of terms that one law needs for itself."""
+        rows = _rows({law: self.laws[law]})
+        return len(independent_rows(list(rows.values()))[0])
+
+    def reasons(self, law: str) -> tuple[Atom, ...]:
+        """The atoms of a law in which theta and the data cannot be separated."""
+        return tuple(atom for atom in self.laws[law].total.atoms if atom.mixed)
+
+    @cached_property
+    def _terms(self) -> tuple[list[Sum], dict[str, list[Sum]]]:
+        """h_1 .. h_K, and s_1 .. s_K for each law."""
+        rows = _rows(self.laws)
+        products = sorted(rows, key=lambda h: (len(rows[h]), sum(abs(e) for _, e in h), [atom.number for atom, _ in h]))
+        kept, made_of = independent_rows([rows[h] for h in products])
+        h: list[dict[Product, Fraction]] = [{} for _ in kept]
+        for product, combination in zip(products, made_of, strict=True):
+            for k, c in combination.items():
+                h[k][product] = c
+        s = {name: [_of_law(rows[products[i]], name) for i in kept] for name in self.laws}
+        return [Sum(terms) for terms in h], s
+
+    @property
+    def functions(self) -> list[Sum]:
+        """h_1 .. h_K as sums."""
+        return self._terms[0]
+
+    def statistics(self, law: str) -> list[Sum]:
+        """s_1 .. s_K of one law as sums."""
+        return self._terms[1][law]
+
+    def h(self, theta: Float[Array, " p"]) -> Float[Array, " terms"]:
+        """h_k(theta)."""
+        return Evaluation({"theta": theta}, self.algebra.held).vector(self.functions)
+
+    def s(self, law: str, theta: Float[Array, " p"], **data: Array | None) -> Float[Array, " terms"]:
+        """s_k of one step. Of theta only the awkward parameters matter.
+
+        `data` is what the law has: "initial" x_0, "transition" x, new and u, "observation" x, y and u. Missing components of
+        y (NaN) add nothing. Where a law cannot do without one of several components, as that of a multivariate normal, the
+        result is NaN.
+        """
+        return self._of_data(law, theta, data, self.statistics(law))
+
+    def constant(self, law: str, theta: Float[Array, " p"], **data: Array | None) -> Float[Array, ""]:
+        """c of one step, with the same data."""
+        return self._of_data(law, theta, data, [self._constant(law)])[0]
+
+    def _of_data(self, law: str, theta: Any, data: Any, sums: list[Sum]) -> Float[Array, " sums"]:
+        given = {name: jnp.ravel(value) for name, value in data.items() if value is not None}
+        if law != "observation":
+            return self._at(theta, given, jnp).vector(sums)
+        there = observed(given["y"])
+        given["y"] = jnp.where(there, given["y"], 1.0)
+        partly = jnp.asarray(False)
+        if self.components < there.shape[0]:
+            there, partly = jnp.all(there)[None], jnp.any(there) & ~jnp.all(there)
+        values = self._at(theta, {**given, "there": there}, jnp).vector(sums)
+        return jnp.where(partly, jnp.nan, values)
+
+    def _constant(self, law: str) -> Sum:
+        terms = self.laws[law].total.terms
+        return Sum({p: c for p, c in terms.items() if not any(atom.thetas for atom, _ in p)})
+
+    @property
+    def components(self) -> int:
+        """The number of parts of an observation that may be missing without the others."""
+        return sum(atom.name == "there" for atom in self.algebra.made.values())
+
+    def terms_at(
+        self, law: str, theta: np.ndarray, data: dict[str, np.ndarray]
+    ) -> tuple[Float[np.ndarray, "terms ..."], Float[np.ndarray, "..."]]:
+        """s_k h_k and c, in double precision by numpy, for many values at once; entries of theta and data come first."""
+        found = self._at(theta, {**data, "there": np.ones(self.components, bool)}, np)
+        batch = np.broadcast_shapes(theta.shape[1:], *(value.shape[1:] for value in data.values()))
+        terms = np.zeros((self.size, *batch))
+        for k, (s, h) in enumerate(zip(self.statistics(law), self.functions, strict=True)):
+            terms[k] = found.sum(s) * found.sum(h) if s.terms else 0.0
+        return terms, np.broadcast_to(found.sum(self._constant(law)), batch)
+
+    def _at(self, theta: Any, data: dict[str, Any], library: Any) -> Evaluation:
+        return Evaluation({"theta": theta, **data}, self.algebra.held, library)
+
+
+def read_model(model: StateSpaceModel, u: Array | None = None, whole: frozenset[str] = frozenset()) -> Structure:
+    """Read the laws of a model, with a row of its inputs if it has any; those named in `whole` are not taken apart."""
+    algebra = Functions()
+    laws = {name: read_law(algebra, model, name, u, whole=name in whole) for name in LAWS}
+    return Structure(parameters(model), laws, algebra)
+
+
+def _rows(laws: dict[str, LawReading]) -> dict[Product, dict[Hashable, Fraction]]:
+    """The coefficients as a matrix: a row for each product of theta, a column for each law and product of its data."""
+    rows: dict[Product, dict[Hashable, Fraction]] = {}
+    for name, law in laws.items():
+        for product, c in law.total.terms.items():
+            if any(atom.thetas for atom, _ in product):
+                rows.setdefault(part(product, False), {})[name, part(product, True)] = c
+    return rows
+
+
+def _of_law(row: dict[Hashable, Fraction], name: str) -> Sum:
+    terms: dict[Product, Fraction] = {}
+    for column, c in row.items():
+        law, product = column  # type: ignore[misc]
+        if law == name:
+            terms[product] = c
+    return Sum(terms)

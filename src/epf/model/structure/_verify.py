@@ -1,0 +1,121 @@
+"""Every claim is also tried: the sums against the model's own log-densities, at scattered points of their supports."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array
+from numpyro.distributions import Distribution
+from numpyro.distributions.transforms import biject_to
+
+from epf.model._laws import support
+from epf.model._model import (
+    StateSpaceModel,
+    advance,
+    initial_law,
+    observation_law,
+    parameters,
+    transition_law,
+)
+from epf.model.structure._functions import Functions
+from epf.model.structure._reading import LAWS, log_density
+from epf.model.structure._structure import Structure, read_model
+
+_POINTS = 6
+_TOLERANCE = 1000.0  # roundings
+
+
+def structure_of(model: StateSpaceModel, u: Array | None = None) -> Structure:
+    """What the programs of a model's laws say about its parameters; `u` is a row of its inputs, if it has any.
+
+    A law whose sums disagree with its own log-density is not taken apart: all of its parameters are awkward then.
+    """
+    if not parameters(model).size:
+        return Structure(parameters(model), {}, Functions())
+    found = read_model(model, u)
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((model, u))):
+        return found  # its numbers are not known yet, so there is nothing to compare
+    apart = disagreements(model, found, u)
+    wrong = frozenset(law for law in LAWS if not apart[law] <= _TOLERANCE)
+    return read_model(model, u, whole=wrong) if wrong else found
+
+
+def disagreements(
+    model: StateSpaceModel, structure: Structure, u: Array | None, points: int = _POINTS
+) -> dict[str, float]:
+    """Per law, the largest difference between its log-density and its sums, in roundings of the numbers added.
+
+    Every theta is tried with every state and observation. Points where the law itself has no finite density do not count.
+    Infinity if the sums have no value where the law has one, at more than half of the points: they are of no use then.
+    """
+    with jax.ensure_compile_time_eval():  # a filter may be bound inside a compiled program
+        thetas, data, own = jax.jit(lambda: _tried(model, u, points))()
+    thetas, unit = np.asarray(thetas, float), float(jnp.finfo(jnp.zeros(()).dtype).eps)
+    worst = {}
+    for law in LAWS:
+        given = {name: np.asarray(value, float).reshape(points, -1).T[:, None] for name, value in data[law].items()}
+        if u is not None:
+            given["u"] = np.asarray(u, float)
+        with np.errstate(all="ignore"):
+            terms, c = structure.terms_at(law, thetas.T[:, :, None], given)
+            claimed, size = c + terms.sum(axis=0), np.abs(c) + np.abs(terms).sum(axis=0)
+            density = np.asarray(own[law], float)
+            apart = np.abs(density - claimed) / (unit * (1.0 + size + np.abs(density)))
+        finite = np.isfinite(density)
+        usable = finite & np.isfinite(claimed)
+        enough = 2 * usable.sum() >= finite.sum()
+        worst[law] = float(np.max(apart, where=usable, initial=0.0)) if enough else float("inf")
+    return worst
+
+
+def _tried(model: StateSpaceModel, u: Array | None, points: int) -> tuple[Array, dict[str, Any], dict[str, Array]]:
+    """Values of theta and of the data, and the log-densities of every law for all pairs of them."""
+    params = parameters(model)
+    rng = np.random.default_rng(0)
+    inputs = {} if u is None else {"u": u}
+
+    def scattered(law: Distribution, free: Array) -> Array:
+        """A value of the law's support, from normal numbers. No law is sampled: compiling that would take seconds."""
+        allowed: Any = getattr(support(law), "base_constraint", support(law))
+        if allowed.is_discrete:
+            low = getattr(allowed, "lower_bound", 0)
+            high = getattr(allowed, "upper_bound", low + 3)
+            return (
+                jnp.clip(low + jnp.floor(2.0 * jnp.abs(free[: _size(law)])), low, high).reshape(law.event_shape) * 1.0
+            )
+        bijection = biject_to(support(law))
+        shape = bijection.inverse_shape(law.event_shape)
+        return bijection(free[: int(np.prod(shape))].reshape(shape))
+
+    def theta_of(free: Array) -> Array:
+        parts = [jnp.ravel(scattered(prior, free[i])) for i, prior in enumerate(params.priors.values())]
+        return jnp.concatenate([jnp.zeros(0), *parts])
+
+    def data_of(theta: Array, free: Array) -> dict[str, dict[str, Array]]:
+        p = params.named(theta)
+        x_0 = scattered(initial_law(model, p), free[0])
+        new = scattered(transition_law(model, p, x_0, u), free[1])
+        x = advance(model, x_0, new)
+        y = scattered(observation_law(model, p, x, u), free[2])
+        return {"initial": {"x_0": x_0}, "transition": {"x": x_0, "new": new}, "observation": {"x": x, "y": y}}
+
+    longest = 4096
+    thetas = jax.vmap(theta_of)(jnp.asarray(rng.normal(size=(points, len(params.priors), longest))))
+    data = jax.vmap(data_of)(thetas, jnp.asarray(rng.normal(size=(points, 3, longest))))
+    own = {}
+    for name in LAWS:
+        extra = {} if name == "initial" else inputs
+        law = log_density(model, name)
+
+        def one(theta: Array, data: dict[str, Array], law: Any = law, extra: Any = extra) -> Array:
+            densities, inside = law(theta, **data, **extra)
+            return jnp.sum(jnp.where(inside, densities, -jnp.inf))
+
+        own[name] = jax.vmap(jax.vmap(one, (None, 0)), (0, None))(thetas, data[name])
+    return thetas, data, own
+
+
+def _size(law: Distribution) -> int:
+    return int(np.prod(law.event_shape))

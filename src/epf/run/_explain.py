@@ -1,0 +1,185 @@
+"""A model in words: how each parameter enters it, what can be exact, and what the default would do with it."""
+
+import textwrap
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Array
+
+from epf.filters._kalman import Kalman
+from epf.filters.marginal._exact import KalmanFilters
+from epf.filters.marginal._finite import FiniteFilters
+from epf.filters.marginal._marginal import MarginalEPF
+from epf.model._check import check_inputs
+from epf.model._model import StateSpaceModel, check_is_model
+from epf.model.structure._algebra import part
+from epf.model.structure._structure import Structure
+from epf.model.structure._verify import structure_of
+from epf.model.structure._words import jumps_in, words_of
+from epf.run._default import choose, size_of
+
+_NAIVE_DEGREE = 14  # a drift expanded to order 7, and squared
+_SHOWN = 4
+_WIDTH = 100
+
+
+class Parameter(NamedTuple):
+    """How one parameter enters a model: "separable", "not separable" or "unused", and why."""
+
+    label: str
+    kind: str
+    why: str
+
+
+class Explanation:
+    """What was found out about a model. Print it, or read its attributes.
+
+    - `parameters`: for each element of theta its label, kind and why;
+    - `sums`: how many sums along a path are sufficient for the separable parameters, given the others;
+    - `naive`: how many coefficients a polynomial in all parameters would have;
+    - `inside`: the filter that fits once theta is known: "Kalman", "forward sums" or "particles";
+    - `default`: the method that `epf.fit` begins with.
+    """
+
+    def __init__(self, model: StateSpaceModel, structure: Structure, u: Array | None) -> None:
+        self.name = type(model).__name__
+        self.structure = structure
+        self.words = words_of(model, structure.parameters.labels, u)
+        self.parameters = [self._parameter(i) for i in range(structure.parameters.size)]
+        self.sums = structure.size
+        self.naive = (_NAIVE_DEGREE + 1) ** structure.parameters.size
+        self.default: Any = choose(model, u)
+        self.inside = _inside(self.default, model, u)
+
+    @property
+    def separable(self) -> bool:
+        """Whether no parameter has to be expanded."""
+        return self.structure.separable
+
+    def __getitem__(self, label: str) -> Parameter:
+        return self.parameters[self.structure.parameters.index(label)]
+
+    def _parameter(self, i: int) -> Parameter:
+        structure = self.structure
+        label = structure.parameters.labels[i]
+        laws = [name for name, law in structure.laws.items() if i in law.thetas]
+        if not laws:
+            return Parameter(label, "unused", "it is in none of the laws, so the data say nothing about it")
+        if i in structure.awkward:
+            reasons = [self._reason(name, i) for name in laws if i in structure.laws[name].awkward]
+            return Parameter(label, "not separable", "; ".join(reasons))
+        functions: dict[str, None] = {}
+        for name in laws:
+            for product in structure.laws[name].total.terms:
+                h = part(product, False)
+                if any(i in atom.thetas for atom, _ in h):
+                    functions[self.words.product(h)] = None
+        shown = sorted(functions, key=len)[:_SHOWN]
+        more = f" and {len(functions) - len(shown)} more" if len(functions) > len(shown) else ""
+        where = " and ".join(f"{name}()" for name in laws)
+        return Parameter(label, "separable", f"{where} {'have' if len(laws) > 1 else 'has'} {', '.join(shown)}{more}")
+
+    def _reason(self, law: str, i: int) -> str:
+        """Why a law is not separable in a parameter."""
+        reading = self.structure.laws[law]
+        if reading.problem:
+            return f"{law}() is not taken apart: {reading.problem}"
+        atoms = [atom for atom in self.structure.reasons(law) if i in atom.thetas]
+        jumps = any(jumps_in(atom, i) for atom in atoms)
+        return f"{law}() has {self.words.atom(atoms[0])}" + (
+            ", which jumps, so that no polynomial fits" if jumps else ""
+        )
+
+    def __str__(self) -> str:
+        paragraphs = [self._sums(), self._filters(), self._methods()]
+        return "\n\n".join([self._table(), *(textwrap.fill(text, _WIDTH) for text in paragraphs if text)])
+
+    __repr__ = __str__
+
+    def _table(self) -> str:
+        if not self.parameters:
+            return f"{self.name} has no unknown parameters."
+        widths = [max(len(p.label) for p in self.parameters), max(len(p.kind) for p in self.parameters)]
+        rows = [f"  {p.label:{widths[0]}}  {p.kind:{widths[1]}}  {p.why}" for p in self.parameters]
+        return "\n".join([f"{self.name}: how each parameter enters", *rows])
+
+    def _sums(self) -> str:
+        if not self.parameters:
+            return ""
+        counts = {name: self.structure.terms_of(name) for name in self.structure.laws}
+        alone = _listed([f"{count} for {name}()" for name, count in counts.items() if count])
+        shared = ", of which some are the same" if sum(counts.values()) > self.sums else ""
+        naive = f"A polynomial of degree {_NAIVE_DEGREE} in each parameter would have {self.naive:,} coefficients."
+        awkward = [self.structure.parameters.labels[i] for i in self.structure.awkward]
+        if not awkward:
+            return (
+                f"Separable (theorem 1): {_count(self.sums, 'sum')} along a path of states say all that the path says "
+                f"about the parameters, exactly, for any prior: {alone}{shared}. {naive}"
+            )
+        jumping = [p.label for p in self.parameters if "which jumps" in p.why]
+        remedy = f"A filter that keeps sums along paths would have to expand {_listed(awkward)}."
+        if jumping:
+            remedy = f"No polynomial fits a jump, so {_listed(jumping)} cannot be expanded: use epf.MarginalEPF."
+        if len(awkward) == len(self.parameters):
+            return f"Not separable in any parameter. {remedy} {naive}"
+        return (
+            f"Separable given {_listed(awkward)}: for each value of {_listed(awkward)}, {_count(self.sums, 'sum')} along "
+            f"a path say all about the other parameters. {remedy} {naive}"
+        )
+
+    def _filters(self) -> str:
+        return {
+            "Kalman": "Once theta is known, the model is linear and Gaussian: the Kalman filter is exact.",
+            "forward sums": "Once theta is known, the state has few values: forward sums are an exact filter.",
+            "particles": "Once theta is known, no exact filter fits the state: a particle filter is needed.",
+        }[self.inside]
+
+    def _methods(self) -> str:
+        lines = [f"epf.fit(model, y) begins with {self._default()}."]
+        if isinstance(self.default, MarginalEPF):
+            exact = self.inside != "particles"
+            lines.append(
+                "The filters at its nodes are exact. The smooth function between nodes is approximate, and its error is "
+                "measured."
+                if exact
+                else "Its particles have Monte Carlo error, and the smooth function between nodes is approximate. Both "
+                "errors are measured."
+            )
+        if self.parameters and self.separable and not self.structure.parameters.discrete:
+            lines.append("epf.Storvik keeps exact sums for it, and is right as long as paths do not coalesce.")
+        elif self.parameters:
+            lines.append("epf.EPF keeps a polynomial per particle for it; epf.Storvik does not serve it.")
+        return " ".join(lines)
+
+    def _default(self) -> str:
+        size = size_of(self.default, self.inside != "particles")
+        return f"epf.MarginalEPF, {size}" if isinstance(self.default, MarginalEPF) else f"epf.{size}"
+
+
+def explain(model: StateSpaceModel, inputs: Any = None) -> Explanation:
+    """How the parameters enter a model, what can be exact, and what `epf.fit` would do; without data.
+
+    `inputs` is what `epf.fit` gets, or its first row, if the model has inputs.
+    """
+    check_is_model(model)
+    rows = None if inputs is None else np.atleast_2d(np.asarray(inputs, float))[:1]
+    checked = check_inputs(model, rows, 1)
+    u = None if checked is None else checked[0]
+    return Explanation(model, structure_of(model, u), u)
+
+
+def _inside(method: Any, model: StateSpaceModel, u: Array | None) -> str:
+    if isinstance(method, Kalman):
+        return "Kalman"
+    filters = method.bind(model, u).filters if isinstance(method, MarginalEPF) else None
+    if isinstance(filters, KalmanFilters):
+        return "Kalman"
+    return "forward sums" if isinstance(filters, FiniteFilters) else "particles"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
