@@ -85,7 +85,7 @@ def _cell(value: Any) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Count what the runs of the proving ground found.")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--page", action="store_true", help="also write a page with every run, and a picture")
+    parser.add_argument("--page", action="store_true", help="also write docs/proving.md and its pictures")
     arguments = parser.parse_args()
     runs = load(arguments.out)
     found = summarise(runs)
@@ -94,7 +94,7 @@ def main() -> None:
     if arguments.page:
         from proving._page import write
 
-        print("\n".join(str(path) for path in write(runs, found, arguments.out)))
+        print("\n".join(str(path) for path in write(runs, found)))
 
 
 if __name__ == "__main__":

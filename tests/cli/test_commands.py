@@ -85,7 +85,7 @@ def test_compare_sets_methods_side_by_side(data, tmp_path):
     assert row["parameters"]["theta"]["z"] is None
     assert row["log_evidence"] == pytest.approx(result.log_evidence)
     assert row["seconds"] > 0.0
-    assert "not linear in theta" in answer["refused"]["storvik"]
+    assert "not separable in theta" in answer["refused"]["storvik"]
     assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
     table = run("compare", "sin", data, *options, "--exact", "none").stdout
     assert f"{result.mean['theta']:.4g}" in table

@@ -19,7 +19,7 @@ _, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
 def test_the_posterior_is_the_exact_one():
     """Over seeds mean and sd scatter about the exact ones; the bias of the jitter is below what the certificate says."""
     mean, sd, log_evidence = exact_coefficient(Y)
-    seeds, method = 12, epf.NestedFilter(300, inner=20, islands=1)
+    seeds, method = 12, epf.NestedFilter(150, inner=20, islands=1)
     bound = method.bind(COEFFICIENT)
 
     def one(seed):
@@ -31,7 +31,7 @@ def test_the_posterior_is_the_exact_one():
     print(f"\nz {z.mean():.3f} +- {z.std():.3f}, r {r.mean():.3f} +- {r.std():.3f}, bias {bias.mean(axis=0)}")
     assert abs(z.mean()) < 4.0 * z.std() / np.sqrt(seeds) + bias[:, 0].mean()
     assert abs(r.mean() - 1.0) < 4.0 * r.std() / np.sqrt(seeds) + bias[:, 1].mean()
-    assert z.std() < 0.6
+    assert z.std() < 0.8
     assert bias.max() < 0.1
     ratios = np.exp(evidence - log_evidence)
     assert abs(ratios.mean() - 1.0) < 4.0 * ratios.std() / np.sqrt(seeds) + 0.05
@@ -47,13 +47,14 @@ def test_the_verdict_doubts_few_thetas():
 
 def test_jitter_widens_as_the_certificate_says():
     """Without any information every step multiplies the variance by 1 + h^2; e_t is that, to first order in h^2 t."""
-    method = epf.NestedFilter(4000, inner=1, jitter=16.0, islands=1)
-    bound, steps = method.bind(COEFFICIENT), 20
+    thetas, jitter, steps = 1000, 8.0, 20
+    method = epf.NestedFilter(thetas, inner=1, jitter=jitter, islands=1)
+    bound = method.bind(COEFFICIENT)
     missing = jnp.full(steps, jnp.nan)
     state, (_, (_, sds), _) = jax.jit(lambda: run(method, COEFFICIENT, 0, missing))()
-    h = 16.0 * 4000**-0.75
+    h = jitter * thetas**-0.75
     expected = (1.0 + h**2) ** (steps / 2)
-    assert float(sds[-1, 0]) == pytest.approx(expected, rel=4.0 / np.sqrt(2 * 4000))
+    assert float(sds[-1, 0]) == pytest.approx(expected, rel=4.0 / np.sqrt(2 * thetas))
     share = bound.posterior(state).error().bias[1, 0] * 2.0
     # h^2 sum V_t / V_s with V_s that grow by 1 + h^2 is V_t / V_0 - 1; the certificate must not be below the widening.
     assert float(share) == pytest.approx(expected**2 - 1.0, rel=0.1)

@@ -137,3 +137,17 @@ def test_a_budget_that_is_used_up_ends_the_search(quick_compilation):
 def test_limits_that_make_no_sense(wrong):
     with pytest.raises(SettingError, match=next(iter(wrong))):
         epf.fit(KNOWN, np.zeros(3), **wrong)
+
+
+@pytest.mark.parametrize(("second", "interrupted", "kept"), [(0.5, False, 0), (0.15, False, 1), (0.05, True, 0)])
+def test_the_answer_is_that_of_the_best_run_that_went_to_the_end(second, interrupted, kept):
+    method, runs = epf.MarginalEPF(100, 16), []
+
+    def run(method):
+        runs.append(run_of(method, monte_carlo=second if runs else 0.3, seconds=20.0))
+        runs[-1].interrupted = interrupted and len(runs) == 2
+        return runs[-1]
+
+    result, rounds = reach(method, run, 0.1, 60.0)
+    assert len(rounds) == 2
+    assert result is runs[kept]

@@ -48,13 +48,13 @@ class Chart(eqx.Module):
         params = self.parameters
         if params.discrete:
             raise UnsupportedModelError(
-                f"EPF learns continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
-                "make it known."
+                f"This method learns continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix "
+                "to make it known."
             )
         if not all(params.elementwise):
             label = params.labels[params.elementwise.index(False)]
             raise UnsupportedModelError(
-                f"EPF needs parameters that vary one by one, and {label!r} is bound to others by its support: use "
+                f"This method needs parameters that vary one by one, and {label!r} is bound to others by its support: use "
                 "epf.Storvik or epf.LiuWest, or epf.fix to make it known."
             )
 

@@ -53,18 +53,30 @@ def choose(model: StateSpaceModel, u: Array | None) -> Filter:
 def reach(
     method: Filter, run: Callable[[Filter], Result], accuracy: float, budget: float
 ) -> tuple[Result, list[Round]]:
-    """Run `method`, and larger ones until the certificate is below `accuracy` or `budget` seconds would not be enough."""
+    """Run `method`, and larger ones until the certificate is below `accuracy` or `budget` seconds would not be enough.
+
+    The answer is that of the run with the smallest error. It need not be the largest run: its nodes are others, and may have
+    been less lucky.
+    """
     rounds: list[Round] = []
+    best: Result | None = None
     while True:
         result = run(method)
         seconds = result.seconds_of_steps
         rounds.append(Round(method, result.error, seconds, "filters" in result.settings))
+        if best is None or (_worst(result) <= _worst(best) and not result.interrupted):
+            best = result
         left = budget - sum(one.seconds for one in rounds)
         done = result.interrupted or len(rounds) == _MOST_ROUNDS
         larger = None if done else enlarged(method, result, accuracy, left / max(seconds, 1e-3))
         if larger is None:
-            return result, rounds
+            return best, rounds
         method = larger
+
+
+def _worst(result: Result) -> float:
+    """The largest error; one that is not known is without bound."""
+    return float(np.nan_to_num(result.error.worst, nan=np.inf)) if result.error.labels else 0.0
 
 
 def enlarged(method: Filter, result: Result, accuracy: float, most: float) -> Filter | None:
