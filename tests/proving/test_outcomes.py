@@ -20,7 +20,7 @@ def test_no_committed_run_is_wrong_and_called_good(method):
 
 
 def test_the_committed_runs_of_the_default_are_what_the_texts_say():
-    """Nine of ten right, few of these doubted, and certificates that hold: docs/proving.md says where that is less than hoped for."""
+    """Nine of ten right, few of these doubted, and certificates that hold."""
     runs = [found for found in RUNS if found["method"] == "default"]
     assert np.mean([found["outcome"] == "right" for found in runs]) >= 0.9
     counts = count(runs)
