@@ -89,7 +89,7 @@ def test_compare_sets_methods_side_by_side(data, tmp_path):
     assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
     table = run("compare", "sin", data, *options, "--exact", "none").stdout
     assert f"{result.mean['theta']:.4g}" in table
-    assert "storvik: Storvik cannot learn from transition()" in table
+    assert "storvik: Storvik keeps exact sums along paths" in table
     assert "choose auto or none" in run("compare", "sin", data, *options, "--exact", "yes", code=2).stderr
 
 
