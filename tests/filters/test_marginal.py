@@ -1,5 +1,7 @@
 """The marginal filter against exact posteriors, and what it promises about its nodes."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -361,3 +363,14 @@ def test_eight_parameters():
     shown("eight parameters", z, r)
     assert np.all(rms(z) <= 0.3), rms(z)
     assert np.all((r.mean(axis=0) >= 0.8) & (r.mean(axis=0) <= 1.25)), r.mean(axis=0)
+
+
+@pytest.mark.parametrize("t", [2, 3, 4, 5, 9])
+@pytest.mark.parametrize("replayed", [-1, 0, 1, 2])
+def test_a_step_is_handed_every_row_that_it_may_replay(t, replayed):
+    """The window has `catch_up` rows; new filters go on where they are, or begin again while there are few observations."""
+    bound = epf.MarginalEPF(8, 8, catch_up=4).bind(epf.fix(AR(), {"v": 0.5}))
+    where = SimpleNamespace(t=jnp.asarray(t), replayed=jnp.asarray(replayed))
+    first, begins = int(bound.next_replayed(where)), max(replayed, 0)
+    assert first <= (0 if t + 1 <= 4 else begins)
+    assert min(begins + 4, t + 1) <= first + 4

@@ -199,8 +199,11 @@ def test_a_result_before_the_first_observation_has_pages_and_pictures(nothing, t
     pytest.importorskip("plotly")
     pytest.importorskip("matplotlib").use("Agg")
     nothing.report(tmp_path / "page.html")
-    nothing.plot_states()
-    nothing.plot()
+    page = (tmp_path / "page.html").read_text()
+    assert "doubtful" in page
+    assert page.rstrip().endswith("</html>")
+    for axes in (nothing.plot_states(), nothing.plot()):
+        assert len(np.ravel(axes)) >= 1
 
 
 # --- what cannot be ---------------------------------------------------------------------------------------------------

@@ -33,7 +33,10 @@ def run(
     progress = False if quiet or as_json else None
     wanted = None if exact == "none" else exact
     found = compare(model, y, methods, exact=wanted, seed=seed, inputs=us, progress=progress)
-    draw = lambda path: save_figure(found.plot()[0].figure, path)  # noqa: E731
+
+    def draw(path: Path) -> None:
+        save_figure(found.plot()[0].figure, path)
+
     written, error = write_all([(plot, draw)] if plot is not None and found.results else [])
     if as_json:
         print(json.dumps(as_dictionary(found, warned), allow_nan=False))

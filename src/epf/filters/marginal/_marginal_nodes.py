@@ -137,8 +137,8 @@ class MarginalNodes(ReplayingFilter):
         return NodePosterior.of(self.chart, state.old, state.surface, self.points.surface)
 
     def next_replayed(self, state: MarginalState) -> Int[Array, ""]:
-        # New filters may begin within the step, with the first observation.
-        return jnp.where(state.t <= self.replays, 0, jnp.maximum(state.replayed, 0))
+        # While the step's own observation is among the first `replays`, filters may begin again within the step.
+        return jnp.where(state.t < self.replays, 0, jnp.maximum(state.replayed, 0))
 
     def describe(self) -> dict[str, str]:
         moving = f"replay, {self.replays} observations per step" if self.moves else "none"

@@ -165,7 +165,7 @@ def _rows(laws: dict[str, LawReading]) -> dict[Product, dict[Hashable, Fraction]
 def _of_law(row: dict[Hashable, Fraction], name: str) -> Sum:
     terms: dict[Product, Fraction] = {}
     for column, c in row.items():
-        law, product = column  # type: ignore[misc]
+        law, product = column  # type: ignore[misc]  columns are the pairs that `_rows` made
         if law == name:
             terms[product] = c
     return Sum(terms)
