@@ -260,7 +260,7 @@ BAD_PRIORS = {
     "a batch shape": (lambda: {"a": N(jnp.zeros(2), 1.0)}, "'a'", "batch shape (2,)", ".to_event(1)"),
     "a name with a space": (lambda: {"a b": N(0.0, 1.0)}, "'a b'", "plain Python name"),
     "a name that is no text": (lambda: {1: N(0.0, 1.0)}, "1 as a name", "plain Python name"),
-    "a negative scale": (lambda: {"a": N(0.0, -1.0)}, "Mine.prior()", "scale", "correct"),
+    "a negative scale": (lambda: {"a": N(0.0, -1.0)}, "prior()", "scale", "correct"),
     "an unchecked negative scale": (
         lambda: {"a": N(0.0, -1.0, validate_args=False)},
         "prior of 'a' has scale = -1.0",
@@ -373,7 +373,7 @@ BAD_LAWS = {
     ),
     "a constant negative scale": (
         {"observation": lambda p, x, u: N(x, -1.0)},
-        "Mine.observation()",
+        "observation()",
         "scale",
         "correct",
     ),

@@ -30,7 +30,7 @@ def test_it_maps_over_seeds_and_series(name):
     if isinstance(method, epf.OnlineEM):  # a point has no spread
         assert np.all(np.asarray(sds) == 0.0)
     else:
-        assert np.all(np.asarray(sds)[:, -1] > 0.0)
+        assert np.all(np.asarray(sds)[:, 0] > 0.0)
     assert not np.any(np.asarray(infos.failed) | np.asarray(infos.collapsed) | (np.asarray(infos.invalid) > 0))
 
     alone = epf.fit(model, series[2], method, seed=1).record

@@ -157,7 +157,17 @@ def binding(equation: Any) -> Callable[..., list[Any]]:
 def body(equation: Any) -> ClosedJaxpr | None:
     """The program that a call calls."""
     found = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-    return ClosedJaxpr(found, []) if isinstance(found, Jaxpr) else found
+    # From JAX 0.11 on every program has constants; before, one without was of another class.
+    return found if found is None or hasattr(found, "consts") else ClosedJaxpr(found, [])
+
+
+def sizes_of_scan(equation: Any) -> tuple[int, int]:
+    """How many operands of a loop of known length are constants, and how many are its state."""
+    params = equation.params
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, state, _ = params["ft_in"].unpack()  # from JAX 0.11 on
+    return len(constants), len(state)
 
 
 def needed(jaxpr: Jaxpr) -> list[Any]:

@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend.core import Jaxpr, Literal
 
-from epf.model._tracing import CALLS, at_once, body, is_plain, needed
+from epf.model._tracing import CALLS, at_once, body, is_plain, needed, sizes_of_scan
 from epf.model.structure import _matrices as matrices
 from epf.model.structure._algebra import Sum, add, number, scale
 from epf.model.structure._functions import Functions
@@ -274,8 +274,9 @@ class Step:
     def _repeated(self) -> Sequence[Value]:
         """A loop of known length, one turn after the other."""
         params = self.equation.params
-        fixed, carried = params["num_consts"], params["num_consts"] + params["num_carry"]
-        constants, state, rows = self.values[:fixed], self.values[fixed:carried], self.values[carried:]
+        fixed, carried = sizes_of_scan(self.equation)
+        constants, state = self.values[:fixed], self.values[fixed : fixed + carried]
+        rows = self.values[fixed + carried :]
         collected: list[list[Value]] = []
         turns = range(params["length"])
         for i in reversed(turns) if params["reverse"] else turns:
@@ -283,11 +284,11 @@ class Step:
             found = read(
                 self.algebra, called.jaxpr, called.consts, [*constants, *state, *(row[i, ...] for row in rows)]
             )
-            state = found[: params["num_carry"]]
-            collected.append(found[params["num_carry"] :])
+            state = found[:carried]
+            collected.append(found[carried:])
         if params["reverse"]:
             collected.reverse()
-        shapes = [var.aval.shape for var in self.equation.outvars[params["num_carry"] :]]
+        shapes = [var.aval.shape for var in self.equation.outvars[carried:]]
         stacked = [np.stack([as_objects(self.algebra, v) for v in column]) for column in zip(*collected, strict=True)]
         return [*state, *(stacked or [np.zeros(shape) for shape in shapes])]
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
+from epf.model._tracing import sizes_of_scan
 from epf.polynomial._indices import Exponent
 
 _NEVER = 10**6  # a degree that no series is taken to
@@ -129,7 +130,7 @@ def _splits(k: Exponent) -> tuple[tuple[Exponent, Exponent], ...]:
 
 def scan(propagation: Any, equation: Any, inputs: list[Any]) -> list[Any]:
     options = equation.params
-    body, fixed, carried = options["jaxpr"], options["num_consts"], options["num_carry"]
+    body, (fixed, carried) = options["jaxpr"], sizes_of_scan(equation)
     avals_in, avals_out = body.in_avals, body.out_avals
     constants = [_pack(propagation, value, aval) for value, aval in zip(inputs[:fixed], avals_in, strict=False)]
     begin = [
