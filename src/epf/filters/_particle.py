@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._base import BoundFilter, Filter, Info
 from epf.filters._islands import bind_islands
-from epf.model._laws import draw
+from epf.model._laws import draw, observed
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
 from epf.model._parameters import Parameters
 from epf.model._settings import count, instance
@@ -99,13 +99,22 @@ def propose(
     y: Float[Array, "*y"],
     u: Array | None,
 ) -> tuple[Array, Array, Float[Array, " particles"]]:
-    """The new part of every particle's state, the state, and its log-weight."""
+    """The new part of every particle's state, the state, and its log-weight: zero where nothing was observed.
+
+    The condition also makes XLA for CPUs compute the proposal once, and not anew wherever a result is used: a step of
+    stochastic volatility takes 0.6 times as long.
+    """
 
     def one(key: PRNGKeyArray, x_prev: Array, theta: Array) -> tuple[Array, Array, Array]:
         new, log_weight = proposal.propose(key, model, params.named(theta), x_prev, y, u)
         return new, advance(model, x_prev, new), log_weight
 
-    return over_particles(one)(particle_keys(key, theta.shape[1]), x_prev, theta)
+    def unseen() -> tuple[Array, Array, Array]:
+        new, x = move_unseen(key, model, params, theta, x_prev, u)
+        return new, x, jnp.zeros(theta.shape[1])
+
+    keys = particle_keys(key, theta.shape[1])
+    return jax.lax.cond(jnp.any(observed(y)), lambda: over_particles(one)(keys, x_prev, theta), unseen)
 
 
 def move_unseen(
