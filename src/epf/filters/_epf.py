@@ -1,31 +1,46 @@
 """The extended parameter filter: the paper's algorithm 3, for any model.
 
-Each particle carries a polynomial that stands for log p(theta | its path). What is expanded, where, and how theta is drawn
-can be chosen; the defaults hold where the paper's own expansions break.
+Each particle carries a statistic that stands for log p(theta | its path): exact sums where the model is separable (the
+paper's theorem 1), otherwise a polynomial. What is expanded, where, and how theta is drawn can be chosen; the defaults hold
+where the paper's own expansions break.
 """
+
+from contextlib import suppress
 
 from jaxtyping import Array
 
+from epf.errors import UnsupportedModelError
 from epf.filters._learner import BoundLearner, PolynomialLearner
 from epf.filters._particle import BoundParticleFilter
+from epf.filters._storvik import bound_exactly
 from epf.model._model import StateSpaceModel
+from epf.model._settings import instance
 from epf.posterior.samplers._automatic import default_sampler
+from epf.statistics._approximation import Approximation, Chebyshev
 from epf.statistics._log_polynomial import LogPolynomial
 
 
 class EPF(PolynomialLearner):
-    """Learns the parameters of any model from one polynomial per particle, at a cost that does not grow.
+    """Learns the parameters of any model from one statistic per particle, at a cost that does not grow.
+
+    Where the model is separable the statistic is exact, as epf.Storvik's; `epf.explain` tells. Elsewhere it is a polynomial,
+    and everywhere if an `approximation`, a `sampler` or a `discount` is chosen.
 
     `approximation` is epf.Chebyshev(...) or epf.Taylor(...); `sampler` is one of epf.samplers.InverseCDF(), Slice(),
     Metropolis(steps) and Laplace(). Theta is drawn every `refresh` steps: at every step at first, and half as often while
     nothing is resampled. A `discount` below 1 forgets the past at that rate per step, for parameters that drift slowly.
     """
 
+    approximation: Approximation | None = instance(None, Approximation, example="epf.Chebyshev(order)", optional=True)
+
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> BoundParticleFilter:
         bound = self.parts(model, u)
         size = bound[1].size
         if size == 0:
             return BoundParticleFilter(*bound)  # nothing to learn: the plain particle filter
+        if self.approximation is None and self.sampler is None and self.discount == 1.0:
+            with suppress(UnsupportedModelError):
+                return bound_exactly(self, model, u, self.refresh)
         sampler = self.sampler or default_sampler(size)
-        gibbs = LogPolynomial.of(model, self.approximation, sampler, self.discount, u)
+        gibbs = LogPolynomial.of(model, self.approximation or Chebyshev(), sampler, self.discount, u)
         return BoundLearner(*bound, gibbs, u, self.refresh)

@@ -23,11 +23,20 @@ class Storvik(ParticleFilter):
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> BoundLearner:
         with may_lack_inputs(model, u):
-            if not serves(model, u) and not parameters(model).discrete:
-                gibbs = Separable.of(model, require_separable(model, u))
-                return BoundSeparable(*self.parts(model, u), gibbs, u, _REFRESH)
-            require_conjugate(model, u)
+            return bound_exactly(self, model, u, _REFRESH)
         return BoundLearner(*self.parts(model, u), Conjugate.of(model), u, 1)
+
+
+def bound_exactly(filter: ParticleFilter, model: StateSpaceModel, u: Array | None, refresh: int) -> BoundLearner:
+    """A filter whose particles carry exact sums; an error where the model has none.
+
+    Theta is drawn independently at every step where the model is conjugate, and moved every `refresh` steps elsewhere.
+    """
+    if parameters(model).discrete or serves(model, u):
+        require_conjugate(model, u)
+        return BoundLearner(*filter.parts(model, u), Conjugate.of(model), u, 1)
+    gibbs = Separable.of(model, require_separable(model, u))
+    return BoundSeparable(*filter.parts(model, u), gibbs, u, refresh)
 
 
 class BoundSeparable(BoundLearner):

@@ -146,7 +146,9 @@ class Explanation:
                 "errors are measured."
             )
         if self.parameters and self.separable and not self.structure.parameters.discrete:
-            lines.append("epf.Storvik keeps exact sums for it, and is right as long as paths do not coalesce.")
+            lines.append(
+                "epf.EPF and epf.Storvik keep exact sums for it, and are right as long as paths do not coalesce."
+            )
         elif self.parameters:
             lines.append("epf.EPF keeps a polynomial per particle for it; epf.Storvik does not serve it.")
         return " ".join(lines)
