@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from epf.filters._storvik import Storvik as Storvik
     from epf.filters.marginal._marginal import MarginalEPF as MarginalEPF
     from epf.filters.online_em._online_em import OnlineEM as OnlineEM
+    from epf.model import datasets as datasets
     from epf.model import zoo as zoo
     from epf.model._lagged import Lagged as Lagged
     from epf.model._model import StateSpaceModel as StateSpaceModel
@@ -86,6 +87,7 @@ _LATE = {
     "Taylor": "epf.statistics._approximation",
 }
 _NAMESPACES = {
+    "datasets": "epf.model.datasets",
     "diagnostics": "epf.results.diagnostics",
     "proposals": "epf.smc.proposals",
     "resampling": "epf.smc.resampling",
