@@ -27,16 +27,20 @@ _INDEPENDENT = "the state is drawn from a Gaussian with its posterior mean and s
 
 
 class Forecast(NamedTuple):
-    """Draws of the future: `x` (draws, steps, *state) and `y` (draws, steps, *observation); `first` is the first time."""
+    """Draws of the future: `x` (draws, steps, *state) and `y` (draws, steps, *observation); `first` is the first time.
+
+    `time` has dates if the data had regular ones, else the numbers of the steps.
+    """
 
     x: np.ndarray
     y: np.ndarray
     first: int
     note: str
+    dates: np.ndarray | None = None
 
     @property
     def time(self) -> np.ndarray:
-        return np.arange(self.first, self.first + self.y.shape[1])
+        return np.arange(self.first, self.first + self.y.shape[1]) if self.dates is None else self.dates
 
     @property
     def mean(self) -> np.ndarray:
@@ -70,7 +74,7 @@ class Forecast(NamedTuple):
         return xr.Dataset(data, {"time": self.time, "level": np.asarray(quantile_levels)}, {"note": self.note})
 
     def __repr__(self) -> str:
-        return f"Forecast(times {self.first} .. {self.time[-1]}, {len(self.y)} draws; {self.note})"
+        return f"Forecast(times {self.time[0]} .. {self.time[-1]}, {len(self.y)} draws; {self.note})"
 
 
 def forecast(
