@@ -13,15 +13,19 @@ _UNIT = "datetime64[us]"  # as in pandas; nanoseconds would end in 1677 and 2262
 
 def dates_of(y: Any) -> np.ndarray | None:
     """The date of each row, or None if the data have no dates; nothing is imported for data of other libraries."""
-    index = getattr(y, "index", None)
-    if index is None and getattr(y, "dims", None):  # an xarray.DataArray
-        index = y.indexes.get(y.dims[0])
+    index = _index_of(y)
     if type(index).__name__ == "PeriodIndex":
         index = index.to_timestamp()
     if type(index).__name__ != "DatetimeIndex" or index.hasnans:
         return None
     index = index if index.tz is None else index.tz_convert("UTC").tz_localize(None)
     return index.to_numpy().astype(_UNIT)
+
+
+def _index_of(y: Any) -> Any:
+    if getattr(y, "dims", None):  # an xarray.DataArray
+        return y.indexes.get(y.dims[0])
+    return getattr(y, "index", None)
 
 
 def joined(before: np.ndarray | None, dates: np.ndarray | None) -> np.ndarray | None:

@@ -4,7 +4,7 @@ The files lie beside this one: three lines of provenance, a heading, and one row
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,8 +57,8 @@ def sterling() -> "pd.Series":
     return _read("sterling")["rate"]
 
 
-def _read(name: str) -> "pd.DataFrame":
-    """One of the files: floats, on an index of dates where the first column has years or dates."""
+def _read(name: str) -> Any:
+    """One of the files as a DataFrame of floats, on an index of dates where the first column has years or dates."""
     import pandas as pd
 
     path = Path(__file__).parent / f"{name}.csv"
