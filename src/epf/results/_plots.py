@@ -25,7 +25,7 @@ def plot_history(result: Any, truth: dict[str, Any] | None = None, ax: Any = Non
             panel.axhline(true[label], color=GREY, linestyle="--", linewidth=1, label="truth")
         panel.set_ylabel(label)
         panel.legend(loc="best", frameon=False, fontsize="small")
-    axes[-1].set_xlabel(time_label(result))
+    label_time(axes, result)
     return axes
 
 
@@ -197,7 +197,7 @@ def plot_states(result: Any, y: Any = None, truth: Any = None, ax: Any = None) -
             )
         panel.set_ylabel("state" if len(axes) == 1 else f"state {i}")
         panel.legend(frameon=False, fontsize="small", loc="best")
-    axes[-1].set_xlabel(time_label(result))
+    label_time(axes, result)
     return axes
 
 
@@ -220,7 +220,7 @@ def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = Non
         panel.plot(ahead.time, np.median(values[:, :, i], axis=0), color=BLUE, linewidth=1.2, label="median")
         panel.set_ylabel("observation" if len(axes) == 1 else f"observation {i}")
         panel.legend(frameon=False, fontsize="small", loc="best")
-    axes[-1].set_xlabel(time_label(result))
+    label_time(axes, result)
     return axes
 
 
@@ -249,13 +249,26 @@ def plot_diagnostics(result: Any, ax: Any = None) -> Any:
             panel.axvline(at, color=ORANGE, linewidth=0.6)
     verdict = judge(result)
     axes[0].set_title(f"{verdict.word}: {verdict.findings[0].sentence}", fontsize="small", loc="left", wrap=True)
-    axes[-1].set_xlabel(time_label(result))
+    label_time(axes, result)
     return axes
 
 
 def time_label(result: Any) -> str:
     """What the axis of time shows."""
     return "time step" if result.dates is None else ""
+
+
+def label_time(axes: Any, result: Any) -> None:
+    """Name the axis of time, or write short dates on it."""
+    axes[-1].set_xlabel(time_label(result))
+    if result.dates is None:
+        return
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    for panel in axes:
+        locator = AutoDateLocator(minticks=3, maxticks=8)
+        panel.xaxis.set_major_locator(locator)
+        panel.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def _true_values(params: Parameters, truth: dict[str, Any] | None) -> dict[str, float]:
