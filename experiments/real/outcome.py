@@ -31,7 +31,7 @@ def run(example: Any, **settings: Any) -> tuple[epf.Result, dict[str, Any]]:
         "also": {name: value for name, value in answer.items() if name not in rows},
         "verdict": result.verdict.word,
         "largest error of a mean": max(float(np.max(error)) for error in result.error.mean.values()),
-        "chosen": result.settings["chosen"],
+        "chosen": result.settings.get("chosen", ""),
         "seconds": round(result.seconds, 1),
         "over time": _over_time(result),
     }

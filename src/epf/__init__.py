@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from epf.model._model import StateSpaceModel as StateSpaceModel
     from epf.model._model import fix as fix
     from epf.model._simulate import simulate as simulate
+    from epf.model._statsmodels import from_statsmodels as from_statsmodels
     from epf.offline._particle_gibbs import ParticleGibbs as ParticleGibbs
     from epf.offline._pmmh import PMMH as PMMH
     from epf.offline._point_mass import PointMass as PointMass
@@ -67,6 +68,7 @@ _LATE = {
     "StateSpaceModel": "epf.model._model",
     "fix": "epf.model._model",
     "simulate": "epf.model._simulate",
+    "from_statsmodels": "epf.model._statsmodels",
     "ParticleGibbs": "epf.offline._particle_gibbs",
     "PMMH": "epf.offline._pmmh",
     "PointMass": "epf.offline._point_mass",
