@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from epf.run._explain import explain as explain
     from epf.run._fit import fit as fit
     from epf.run._load import load as load
+    from epf.run._river import to_river as to_river
     from epf.run._smooth import smooth as smooth
     from epf.run._stream import Stream as Stream
     from epf.smc import proposals as proposals
@@ -83,6 +84,7 @@ _LATE = {
     "explain": "epf.run._explain",
     "fit": "epf.run._fit",
     "load": "epf.run._load",
+    "to_river": "epf.run._river",
     "smooth": "epf.run._smooth",
     "Stream": "epf.run._stream",
     "Chebyshev": "epf.statistics._approximation",

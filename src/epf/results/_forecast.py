@@ -56,6 +56,34 @@ class Forecast(NamedTuple):
         mass = require_number("interval", "mass", mass, low=0.0, high=1.0)
         return self.quantile(0.5 - 0.5 * mass, of), self.quantile(0.5 + 0.5 * mass, of)
 
+    def pit(self, y: Any) -> np.ndarray:
+        """Where each observation of `y` (steps, *observation) fell in its forecast: 0 below all draws, 1 above all.
+
+        Half of the draws that equal it count, for counts; NaN where it is missing. Over many forecasts of a right model
+        these are uniform (Dawid 1984).
+        """
+        seen = self._observed(y)
+        share = np.mean(self.y < seen, axis=0) + 0.5 * np.mean(self.y == seen, axis=0)
+        return np.where(np.isnan(seen), np.nan, share)
+
+    def crps(self, y: Any) -> np.ndarray:
+        """The continuous ranked probability score of each observation of `y` (steps, *observation): small is good.
+
+        E|Y - y| - E|Y - Y'| / 2 over the draws Y, in the units of y; for a forecast that is one number, the absolute error
+        (Gneiting and Raftery 2007).
+        """
+        seen, count = self._observed(y), len(self.y)
+        ranks = (2.0 * np.arange(1, count + 1) - count - 1.0).reshape(-1, *[1] * (self.y.ndim - 1))
+        # The sum over pairs of |Y - Y'| is linear in the sorted draws; pairs of a draw with itself are left out.
+        spread = np.sum(ranks * np.sort(self.y, axis=0), axis=0) / max(count * (count - 1), 1)
+        return np.mean(np.abs(self.y - seen), axis=0) - spread
+
+    def _observed(self, y: Any) -> np.ndarray:
+        seen, wanted = np.asarray(y, float), self.y.shape[1:]
+        if seen.size != int(np.prod(wanted)):
+            raise SettingError(f"The forecast has shape {wanted}, and y has {seen.shape}: give one row per step.")
+        return seen.reshape(wanted)
+
     def _values(self, of: str) -> np.ndarray:
         if of not in ("x", "y"):
             raise SettingError(f"of={of!r}: choose 'y' for the observations or 'x' for the states.")
