@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT := experiments/out
 
-.PHONY: install demo reproduce test test-newest browser test-slow check format bench prove clean
+.PHONY: install demo docs reproduce test test-newest browser test-slow check format bench prove clean
 
 install: $(READY)
 
@@ -16,6 +16,12 @@ $(READY): pyproject.toml
 
 demo: install
 	@$(BIN)/epf demo
+
+# The site, into build/site; a broken link fails.
+docs: install
+	@test -x $(BIN)/zensical || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@NO_COLOR=1 PYTHONPATH=docs $(BIN)/zensical build --strict --clean
+	@echo "Open build/site/index.html"
 
 reproduce: install
 	@$(BIN)/python -m experiments.paper --out $(OUT)

@@ -1,4 +1,4 @@
-"""The README's examples run, one after the other, as a reader would paste them."""
+"""The examples of the README and of the tour run, one after the other, as a reader would paste them."""
 
 import functools
 import re
@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parent.parent / "README.md"
+PROJECT = Path(__file__).parent.parent
+README, TOUR, COMMANDS = PROJECT / "README.md", PROJECT / "docs" / "tour.md", PROJECT / "docs" / "command-line.md"
 
 
-def examples(change=lambda code: code):
-    """What a reader has after pasting the four examples, changed or not."""
-    blocks = re.findall(r"<!-- example: run by the tests -->\n```python\n(.*?)```", README.read_text(), re.S)
-    assert len(blocks) == 4
-    names: dict = {"__name__": "readme"}
+def examples(change=lambda code: code, page=TOUR, count=4):
+    """What a reader has after pasting the examples of a page, changed or not."""
+    blocks = re.findall(r"<!-- example: run by the tests -->\n```python\n(.*?)```", page.read_text(), re.S)
+    assert len(blocks) == count
+    names: dict = {"__name__": page.stem}
     for block in blocks:
-        exec(compile(change(block), str(README), "exec"), names)
+        exec(compile(change(block), str(page), "exec"), names)
     return names
 
 
@@ -50,7 +51,7 @@ def test_the_three_commands_lead_from_a_csv_to_a_report(tmp_path, monkeypatch):
     from epf.cli.app import app
 
     monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(r"<!-- commands: run by the tests -->\n```sh\n(.*?)```", README.read_text(), re.S)
+    (block,) = re.findall(r"<!-- commands: run by the tests -->\n```sh\n(.*?)```", COMMANDS.read_text(), re.S)
     commands = [shlex.split(line) for line in block.strip().splitlines()]
     assert len(commands) == 3
     for command in commands[:2]:
@@ -66,6 +67,16 @@ def test_the_three_commands_lead_from_a_csv_to_a_report(tmp_path, monkeypatch):
     for name in ("level_variance", "noise_variance"):
         mean, sd = (float(cell) for cell in next(row for row in table.splitlines() if name in row).split()[1:3])
         assert abs(mean - 0.5) < 4.0 * sd  # what it was simulated with
+
+
+@pytest.mark.slow  # `tests/docs` traces the same model fast
+def test_the_readme_learns_the_nile():
+    """Against the exact posterior (`experiments/real/nile.py`); the certificate allows 0.1 sds."""
+    result = examples(page=README, count=1)["result"]
+    for name, mean, sd in (("level_sd", 44.83, 16.48), ("noise_sd", 121.86, 12.81)):
+        assert abs(result.mean[name] - mean) < 0.2 * sd
+        assert abs(result.sd[name] / sd - 1.0) < 0.15
+    assert result.verdict.word == "good"
 
 
 def test_it_opens_with_the_two_commands():

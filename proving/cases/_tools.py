@@ -33,9 +33,10 @@ def linear(rng: np.random.Generator, steps: int, F, Q, H, r, start) -> np.ndarra
 
 
 def read(name: str) -> np.ndarray:
-    """A real series of `proving/data`, whose first lines say where it is from."""
-    lines = (FOLDER / "data" / f"{name}.csv").read_text().splitlines()
-    return np.array([float(value) for line in lines if not line.startswith("#") for value in line.split()])
+    """The last column of a data set of the library, read as a file: references are made without epf."""
+    lines = (FOLDER.parent / "src" / "epf" / "model" / "datasets" / f"{name}.csv").read_text().splitlines()
+    rows = [line for line in lines if not line.startswith("#")]
+    return np.array([float(row.split(",")[-1]) for row in rows[1:]])
 
 
 def without_inputs(simulate: Callable[[np.random.Generator, int], np.ndarray], name: str):

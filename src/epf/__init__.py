@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from epf.filters._storvik import Storvik as Storvik
     from epf.filters.marginal._marginal import MarginalEPF as MarginalEPF
     from epf.filters.online_em._online_em import OnlineEM as OnlineEM
+    from epf.model import datasets as datasets
     from epf.model import zoo as zoo
     from epf.model._lagged import Lagged as Lagged
     from epf.model._model import StateSpaceModel as StateSpaceModel
     from epf.model._model import fix as fix
     from epf.model._simulate import simulate as simulate
+    from epf.model._statsmodels import from_statsmodels as from_statsmodels
     from epf.offline._particle_gibbs import ParticleGibbs as ParticleGibbs
     from epf.offline._pmmh import PMMH as PMMH
     from epf.offline._point_mass import PointMass as PointMass
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from epf.run._explain import explain as explain
     from epf.run._fit import fit as fit
     from epf.run._load import load as load
+    from epf.run._river import to_river as to_river
     from epf.run._smooth import smooth as smooth
     from epf.run._stream import Stream as Stream
     from epf.smc import proposals as proposals
@@ -66,6 +69,7 @@ _LATE = {
     "StateSpaceModel": "epf.model._model",
     "fix": "epf.model._model",
     "simulate": "epf.model._simulate",
+    "from_statsmodels": "epf.model._statsmodels",
     "ParticleGibbs": "epf.offline._particle_gibbs",
     "PMMH": "epf.offline._pmmh",
     "PointMass": "epf.offline._point_mass",
@@ -80,12 +84,14 @@ _LATE = {
     "explain": "epf.run._explain",
     "fit": "epf.run._fit",
     "load": "epf.run._load",
+    "to_river": "epf.run._river",
     "smooth": "epf.run._smooth",
     "Stream": "epf.run._stream",
     "Chebyshev": "epf.statistics._approximation",
     "Taylor": "epf.statistics._approximation",
 }
 _NAMESPACES = {
+    "datasets": "epf.model.datasets",
     "diagnostics": "epf.results.diagnostics",
     "proposals": "epf.smc.proposals",
     "resampling": "epf.smc.resampling",

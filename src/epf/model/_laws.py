@@ -15,6 +15,8 @@ from epf.errors import ModelError, kind
 from epf.numerics._keys import threefry_key
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 
+_ROUNDING = 0.01  # log-probabilities of nearly certain values may exceed 0 by this much
+
 
 def check_law(law: object, where: str) -> Distribution:
     """`law`, if it is a distribution with an empty batch shape; `where` names the method that returned it."""
@@ -108,6 +110,16 @@ def log_prob_observed(law: Distribution, y: Float[Array, "*y"]) -> Float[Array, 
         mean, covariance = gaussian_moments(law)
         return marginal_gaussian_log_density(y - mean, covariance)
     return jnp.where(jnp.any(there), log_prob(law, filled), 0.0)
+
+
+def log_weight_observed(law: Distribution, y: Float[Array, "*y"]) -> Float[Array, ""]:
+    """`log_prob_observed`, NaN where a discrete law gives a probability above one.
+
+    Such a density has lost its digits, as NumPyro's negative binomial does at a large concentration. Taken at its word, it
+    would outweigh everything that is right.
+    """
+    found = log_prob_observed(law, y)
+    return jnp.where(found > _ROUNDING, jnp.nan, found) if support(law).is_discrete else found
 
 
 def without_missing(

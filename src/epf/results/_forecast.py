@@ -27,16 +27,20 @@ _INDEPENDENT = "the state is drawn from a Gaussian with its posterior mean and s
 
 
 class Forecast(NamedTuple):
-    """Draws of the future: `x` (draws, steps, *state) and `y` (draws, steps, *observation); `first` is the first time."""
+    """Draws of the future: `x` (draws, steps, *state) and `y` (draws, steps, *observation); `first` is the first time.
+
+    `time` has dates if the data had regular ones, else the numbers of the steps.
+    """
 
     x: np.ndarray
     y: np.ndarray
     first: int
     note: str
+    dates: np.ndarray | None = None
 
     @property
     def time(self) -> np.ndarray:
-        return np.arange(self.first, self.first + self.y.shape[1])
+        return np.arange(self.first, self.first + self.y.shape[1]) if self.dates is None else self.dates
 
     @property
     def mean(self) -> np.ndarray:
@@ -51,6 +55,34 @@ class Forecast(NamedTuple):
         """Central intervals per step."""
         mass = require_number("interval", "mass", mass, low=0.0, high=1.0)
         return self.quantile(0.5 - 0.5 * mass, of), self.quantile(0.5 + 0.5 * mass, of)
+
+    def pit(self, y: Any) -> np.ndarray:
+        """Where each observation of `y` (steps, *observation) fell in its forecast: 0 below all draws, 1 above all.
+
+        Half of the draws that equal it count, for counts; NaN where it is missing. Over many forecasts of a right model
+        these are uniform (Dawid 1984).
+        """
+        seen = self._observed(y)
+        share = np.mean(self.y < seen, axis=0) + 0.5 * np.mean(self.y == seen, axis=0)
+        return np.where(np.isnan(seen), np.nan, share)
+
+    def crps(self, y: Any) -> np.ndarray:
+        """The continuous ranked probability score of each observation of `y` (steps, *observation): small is good.
+
+        E|Y - y| - E|Y - Y'| / 2 over the draws Y, in the units of y; for a forecast that is one number, the absolute error
+        (Gneiting and Raftery 2007).
+        """
+        seen, count = self._observed(y), len(self.y)
+        ranks = (2.0 * np.arange(1, count + 1) - count - 1.0).reshape(-1, *[1] * (self.y.ndim - 1))
+        # The sum over pairs of |Y - Y'| is linear in the sorted draws; pairs of a draw with itself are left out.
+        spread = np.sum(ranks * np.sort(self.y, axis=0), axis=0) / max(count * (count - 1), 1)
+        return np.mean(np.abs(self.y - seen), axis=0) - spread
+
+    def _observed(self, y: Any) -> np.ndarray:
+        seen, wanted = np.asarray(y, float), self.y.shape[1:]
+        if seen.size != int(np.prod(wanted)):
+            raise SettingError(f"The forecast has shape {wanted}, and y has {seen.shape}: give one row per step.")
+        return seen.reshape(wanted)
 
     def _values(self, of: str) -> np.ndarray:
         if of not in ("x", "y"):
@@ -70,7 +102,7 @@ class Forecast(NamedTuple):
         return xr.Dataset(data, {"time": self.time, "level": np.asarray(quantile_levels)}, {"note": self.note})
 
     def __repr__(self) -> str:
-        return f"Forecast(times {self.first} .. {self.time[-1]}, {len(self.y)} draws; {self.note})"
+        return f"Forecast(times {self.time[0]} .. {self.time[-1]}, {len(self.y)} draws; {self.note})"
 
 
 def forecast(

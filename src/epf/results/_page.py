@@ -7,7 +7,7 @@ import numpy as np
 
 from epf.errors import DataError, SettingError, kind
 from epf.results._certificate import worst_mean
-from epf.results._plots import BLUE, GREY, ORANGE, WORST_MEAN, density_curves
+from epf.results._plots import BLUE, GREY, ORANGE, WORST_MEAN, density_curves, time_label
 from epf.results._verdict import LEVELS, MEAN_LIMIT, judge
 from epf.storage._checkpoint import versions
 from epf.storage._files import as_path, make_folder, replace
@@ -150,7 +150,7 @@ def _history(result: Any, label: str) -> Any:
     time, quantile_levels = history["time"].values[at], np.asarray(result.quantile_levels)
     low, high = int(np.argmin(quantile_levels)), int(np.argmax(quantile_levels))
     quantiles = result.record.quantiles[at, :, index]
-    figure = _figure("time step", label)
+    figure = _figure(time_label(result), label)
     _band(
         figure,
         time,
@@ -183,7 +183,7 @@ def _states(result: Any, y: Any) -> list[Any]:
     at, charts = _thin(len(time)), []
     together = seen is not None and seen.shape[1] == mean.shape[1]
     for i in range(mean.shape[1]):
-        figure = _figure("time step", "state" if mean.shape[1] == 1 else f"state {i}")
+        figure = _figure(time_label(result), "state" if mean.shape[1] == 1 else f"state {i}")
         _band(figure, time[at], _numbers((mean - 2 * sd)[at, i]), _numbers((mean + 2 * sd)[at, i]), "two sds")
         figure.add_scatter(x=time[at], y=_numbers(mean[at, i]), mode="lines", line_color=BLUE, name="filtered mean")
         if seen is not None and together:
@@ -191,7 +191,7 @@ def _states(result: Any, y: Any) -> list[Any]:
         charts.append(figure)
     if seen is not None and not together:
         for i in range(seen.shape[1]):
-            charts.append(_figure("time step", f"observation {i}"))
+            charts.append(_figure(time_label(result), f"observation {i}"))
             _dots(charts[-1], time, seen[:, i])
     return charts
 
@@ -216,7 +216,7 @@ def _diagnostics(result: Any) -> list[Any]:
     for label, values in series:
         if np.isnan(values).all():
             continue
-        figure = _figure("time step", label)
+        figure = _figure(time_label(result), label)
         figure.add_scatter(x=time[at], y=_numbers(np.asarray(values)[at]), mode="lines", line_color=BLUE, name=label)
         if label == WORST_MEAN:
             figure.add_scatter(

@@ -25,7 +25,7 @@ def plot_history(result: Any, truth: dict[str, Any] | None = None, ax: Any = Non
             panel.axhline(true[label], color=GREY, linestyle="--", linewidth=1, label="truth")
         panel.set_ylabel(label)
         panel.legend(loc="best", frameon=False, fontsize="small")
-    axes[-1].set_xlabel("time step")
+    label_time(axes, result)
     return axes
 
 
@@ -197,7 +197,7 @@ def plot_states(result: Any, y: Any = None, truth: Any = None, ax: Any = None) -
             )
         panel.set_ylabel("state" if len(axes) == 1 else f"state {i}")
         panel.legend(frameon=False, fontsize="small", loc="best")
-    axes[-1].set_xlabel("time step")
+    label_time(axes, result)
     return axes
 
 
@@ -210,7 +210,7 @@ def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = Non
     for i, panel in enumerate(axes):
         if seen is not None:
             last = result.num_observations
-            times = np.arange(last - len(seen) + 1, last + 1)
+            times = np.arange(last - len(seen) + 1, last + 1) if ahead.dates is None else result.dates[-len(seen) :]
             panel.plot(times, seen[:, i], ".-", color=GREY, markersize=3, linewidth=0.6, label="observed")
         for mass, alpha in ((0.9, 0.2), (0.5, 0.3)):
             low, high = np.quantile(values[:, :, i], [0.5 - mass / 2, 0.5 + mass / 2], axis=0)
@@ -220,7 +220,7 @@ def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = Non
         panel.plot(ahead.time, np.median(values[:, :, i], axis=0), color=BLUE, linewidth=1.2, label="median")
         panel.set_ylabel("observation" if len(axes) == 1 else f"observation {i}")
         panel.legend(frameon=False, fontsize="small", loc="best")
-    axes[-1].set_xlabel("time step")
+    label_time(axes, result)
     return axes
 
 
@@ -249,8 +249,26 @@ def plot_diagnostics(result: Any, ax: Any = None) -> Any:
             panel.axvline(at, color=ORANGE, linewidth=0.6)
     verdict = judge(result)
     axes[0].set_title(f"{verdict.word}: {verdict.findings[0].sentence}", fontsize="small", loc="left", wrap=True)
-    axes[-1].set_xlabel("time step")
+    label_time(axes, result)
     return axes
+
+
+def time_label(result: Any) -> str:
+    """What the axis of time shows."""
+    return "time step" if result.dates is None else ""
+
+
+def label_time(axes: Any, result: Any) -> None:
+    """Name the axis of time, or write short dates on it."""
+    axes[-1].set_xlabel(time_label(result))
+    if result.dates is None:
+        return
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    for panel in axes:
+        locator = AutoDateLocator(minticks=3, maxticks=8)
+        panel.xaxis.set_major_locator(locator)
+        panel.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def _true_values(params: Parameters, truth: dict[str, Any] | None) -> dict[str, float]:

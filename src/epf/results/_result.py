@@ -16,6 +16,7 @@ from epf.model._settings import require_number
 from epf.offline._base import Offline, Sequential
 from epf.posterior._posterior import Posterior
 from epf.results._certificate import Certificate, certificate
+from epf.results._dates import dates_of, joined, next_dates
 from epf.results._forecast import Forecast, forecast
 from epf.results._record import Record
 from epf.results._verdict import MethodFacts, Verdict, judge
@@ -39,6 +40,8 @@ class Answer(Generic[Method, Rows]):
     """
 
     interrupted = False
+    dates: np.ndarray | None = None
+    """The date of each observation, if the data had dates."""
 
     def __init__(
         self,
@@ -60,6 +63,10 @@ class Answer(Generic[Method, Rows]):
         """One row per step or iteration."""
         self.seconds = seconds
         self.settings = settings
+
+    def keep_dates(self, y: Any, before: Any = None) -> None:
+        """Remember the dates of the data, if they have any."""
+        self.dates = dates_of(y)
 
     @cached_property
     def posterior(self) -> Posterior:
@@ -108,7 +115,8 @@ class Answer(Generic[Method, Rows]):
         """Draws of the next `steps` states and observations; `inputs` has shape (steps, k) for a model with inputs."""
         if self.model is None:
             raise SettingError("forecast() needs the model: load the result with it, as in epf.load(path, model).")
-        return forecast(self.model, self.posterior, self.num_observations, steps, inputs, num_samples, seed)
+        ahead = forecast(self.model, self.posterior, self.num_observations, steps, inputs, num_samples, seed)
+        return ahead._replace(dates=next_dates(self.dates, steps))
 
     def plot_density(self, names: Any = None, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
         """The posterior density of each parameter, with its prior."""
@@ -183,6 +191,18 @@ class Result(Answer[Filter | Sequential, Record]):
         assert self.model is not None
         return bind(self.method, self.model, self.inputs)
 
+    def keep_dates(self, y: Any, before: Any = None) -> None:
+        dates = dates_of(y)
+        if before is not None and before.num_observations:
+            dates = joined(before.dates, dates)
+        self.dates = None if dates is None else dates[: len(self.record.mean)]  # Ctrl-C may have left some out
+
+    @property
+    def times(self) -> np.ndarray:
+        """The time of each row of the history: its date if the data had dates, else its number, 1 for the first."""
+        count, t = len(self.record.mean), self.num_observations
+        return np.arange(t - count + 1, t + 1) if self.dates is None else self.dates
+
     @property
     def seconds_of_steps(self) -> float:
         """The run without compilation, which falls into the first block: as if all blocks had been as fast as the rest."""
@@ -204,7 +224,7 @@ class Result(Answer[Filter | Sequential, Record]):
 
     @cached_property
     def history(self) -> "xr.Dataset":
-        """A Dataset over time: mean, sd, quantile, state_mean, state_sd, ess, log_evidence and the flags."""
+        """A Dataset over time (`times`): mean, sd, quantile, state_mean, state_sd, ess, log_evidence and the flags."""
         from epf.results._tables import history
 
         return history(self)

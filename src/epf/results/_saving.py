@@ -20,6 +20,7 @@ from epf.filters._base import Caveat, Info
 from epf.model._model import StateSpaceModel
 from epf.offline._base import Draw, MarkovChains
 from epf.posterior._posterior import ErrorEstimate
+from epf.results._dates import as_integers
 from epf.results._record import Record
 from epf.results._verdict import MethodFacts
 from epf.storage._checkpoint import Wanted, leaves, malformed, owner, save_state, versions
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from epf.results._chains import Chains
     from epf.results._result import Answer, Result
 
-NAME = "result.epf"
+NAME, DATES = "result.epf", "dates"
 _DRAWS = 4000
 _PAST = ("past.ys", "past.us")
 _SMOOTHED = ("smoothed.mean", "smoothed.sd")
@@ -45,6 +46,8 @@ def save(result: "Result", path: Any) -> None:
     _check_has_model(result)
     draws = [np.reshape(values, (_DRAWS, -1)) for values in result.sample(_DRAWS).values()]
     arrays = {"draws": np.concatenate([np.zeros((_DRAWS, 0), np.asarray(result.record.mean).dtype), *draws], axis=1)}
+    if result.dates is not None:
+        arrays[DATES] = as_integers(result.dates)
     facts = {
         "quantile_levels": [float(level).hex() for level in result.quantile_levels],
         "paused": list(result.paused),
@@ -112,7 +115,8 @@ def wanted(file: TensorFile, model: StateSpaceModel | None, method: Any) -> Want
     if not (valid and _are_facts(facts)):
         raise malformed(file.path)
     right = rows(t, facts, shapes) | {name: (t, *shapes[name][1:]) for name in _PAST if name in shapes}
-    dtypes = {name: layout.dtype for name, layout in file.layouts.items()}
+    right |= {DATES: (t,)} if DATES in shapes else {}
+    dtypes = {name: layout.dtype for name, layout in file.layouts.items()} | {DATES: np.dtype(np.int64)}
     return {name: (dtypes.get(name, np.dtype(bool)), shape) for name, shape in right.items()}
 
 

@@ -46,10 +46,10 @@ def states_over_time(mean: Any, sd: Any) -> "xr.Dataset":
 
 
 def history(result: "Result") -> "xr.Dataset":
-    """Dimensions: time (1 for the first observation), parameter, level, and state for a vector state."""
+    """Dimensions: time (`result.times`), parameter, level, and state for a vector state."""
     import xarray as xr
 
-    record, info, t = result.record, result.record.info, result.num_observations
+    record, info = result.record, result.record.info
     state = ("time", "state")[: record.state_mean.ndim]
     data = {
         "mean": (("time", "parameter"), record.mean),
@@ -67,7 +67,7 @@ def history(result: "Result") -> "xr.Dataset":
         if not np.isnan(getattr(info, name)).all():
             data[name] = (("time",), getattr(info, name))
     coordinates = {
-        "time": np.arange(t - len(info.ess) + 1, t + 1),
+        "time": result.times,
         "parameter": np.asarray(result.parameters.labels, dtype=str),
         "level": np.round(np.asarray(result.quantile_levels, dtype=float), 6),
     }

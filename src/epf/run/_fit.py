@@ -92,11 +92,12 @@ def fit(
     below `accuracy`, in posterior sds, or the run would take longer than `budget` seconds, compilation apart. What was
     chosen is in `result.settings` and `result.method`. With a `method` it runs that one, as it is.
 
-    `y` has shape (T,) or (T, m), NaN where a value is missing; `inputs` has shape (T, k). `quantile_levels` are the
-    quantiles that the history keeps at every step. `progress` shows or hides the progress bar; by default it is shown on a
-    terminal. `resume_from` continues an earlier result of the same model, method and seed with further observations, bit
-    for bit as if they had been there from the start; Markov chains (PMMH, ParticleGibbs) continue with the same
-    observations and more draws instead. Ctrl-C ends a run with what it has.
+    `y` has shape (T,) or (T, m), NaN where a value is missing; the dates of a pandas or xarray index come back in the
+    history, forecasts and plots. `inputs` has shape (T, k). `quantile_levels` are the quantiles that the history keeps at
+    every step. `progress` shows or hides the progress bar; by default it is shown on a terminal. `resume_from` continues
+    an earlier result of the same model, method and seed with further observations, bit for bit as if they had been there
+    from the start; Markov chains (PMMH, ParticleGibbs) continue with the same observations and more draws instead. Ctrl-C
+    ends a run with what it has.
     """
     if method is not None:
         check_method(method, Filter, Offline)
@@ -112,7 +113,9 @@ def fit(
     if method is not None:
         check_memory(method, model, shapes)
     with memory_errors(method):
-        return _fit(model, ys, us, method, seed, levels, progress, accuracy, budget, resume_from)
+        answer = _fit(model, ys, us, method, seed, levels, progress, accuracy, budget, resume_from)
+    answer.keep_dates(y, resume_from)
+    return answer
 
 
 def _fit(

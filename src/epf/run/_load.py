@@ -17,6 +17,7 @@ from epf.offline._base import Offline
 from epf.posterior._posterior import ParticlePosterior
 from epf.results import _saving as saving
 from epf.results._chains import Chains
+from epf.results._dates import from_integers
 from epf.results._result import Result
 from epf.run._checks import check_method
 from epf.storage._checkpoint import Saved, bind, check_header, load_state, number
@@ -87,6 +88,8 @@ def _result(model: StateSpaceModel | None, saved: Saved, path: Path) -> Result:
     result.interrupted = facts.get("interrupted", False)
     if "past.ys" in saved.arrays:
         result.past = saved.arrays["past.ys"], saved.arrays.get("past.us")
+    if saving.DATES in saved.arrays:
+        result.dates = from_integers(saved.arrays[saving.DATES])
     return result
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpyro.distributions import Distribution
 
 from epf.filters._bank import Seen
-from epf.model._laws import log_prob, log_prob_observed, support
+from epf.model._laws import log_prob, log_weight_observed, support
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters
 
@@ -94,7 +94,7 @@ class FiniteFilters(eqx.Module):
                 return mass + jax.vmap(lambda value: log_prob(law, value))(self.values)
 
             predicted = jax.nn.logsumexp(jax.vmap(onward)(self.values, log_mass), axis=0)
-            seen = jax.vmap(lambda x: log_prob_observed(observation_law(model, p, x, u), y))(self.values)
+            seen = jax.vmap(lambda x: log_weight_observed(observation_law(model, p, x, u), y))(self.values)
             joint = predicted + seen
             total = jax.nn.logsumexp(joint)
             return jnp.where(jnp.isfinite(total), joint - total, predicted), total

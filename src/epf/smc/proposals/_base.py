@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
 from epf.errors import EPFError, ModelError, reason
-from epf.model._laws import check_law, draw, log_prob, log_prob_observed, observed
+from epf.model._laws import check_law, draw, log_prob, log_weight_observed, observed
 from epf.model._model import StateSpaceModel, advance, names_argument_t, observation_law, split_time, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import REQUIRED, Rule, Settings, setting
@@ -41,7 +41,7 @@ def log_likelihood(
     model: StateSpaceModel, p: Values, x_prev: Array, new: Array, y: Array, u: Array | None
 ) -> Float[Array, ""]:
     """log p(y | x) with x = advance(x_prev, new); missing components of y are left out."""
-    return log_prob_observed(observation_law(model, p, advance(model, x_prev, new), u), y)
+    return log_weight_observed(observation_law(model, p, advance(model, x_prev, new), u), y)
 
 
 class Bootstrap(Proposal):

@@ -1,0 +1,71 @@
+"""The site: its navigation is whole, and the code of its pages runs as a reader would paste it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+DOCS = PROJECT / "docs"
+# In the fast suite models are traced and nothing is fitted: each fit compiles for ten seconds or more.
+PAGES = ["index", "quickstart", "writing-a-model", "streaming", "how-it-works", "coming-from"]
+
+
+def navigation() -> list[str]:
+    text = (PROJECT / "mkdocs.yml").read_text()
+    return re.findall(r"^ +- [^\n]+: (\S+\.md)$", text[text.index("\nnav:") :], re.MULTILINE)
+
+
+def test_every_page_is_in_the_navigation_once():
+    named = navigation()
+    there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    records = {page for page in there if page.startswith("decisions/0")}  # their index lists them
+    assert sorted(named) == sorted(there - records)
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_models_of_a_page_are_sound(page):
+    """Every model class of the page has states and observations whose shapes fit together."""
+    import epf
+    from epf.model._check import check_inputs, shapes_of
+
+    names: dict = {"__name__": page}
+    for block in blocks(page):
+        classes = "\n".join(re.findall(r"^(?:import .*|class .*(?:\n(?:    .*)?)*)", block, re.MULTILINE))
+        exec(compile(classes, f"{page}.md", "exec"), names)
+    models = [value for value in names.values() if isinstance(value, type) and issubclass(value, epf.StateSpaceModel)]
+    assert models or page == "streaming"
+    for model in models:
+        inputs = check_inputs(model(), [[1.0, 0.0]] if model.__name__ == "Room" else None, 1)
+        shapes_of(model(), None if inputs is None else inputs[0])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {"__name__": page}
+    for block in blocks(page):
+        exec(compile(block, f"{page}.md", "exec"), names)
+    if page in ("index", "quickstart", "coming-from"):
+        for name, exact, sd in (("level_sd", 44.8, 16.5), ("noise_sd", 121.9, 12.8)):
+            assert abs(names["result"].mean[name] - exact) < 0.2 * sd
+            assert abs(names["result"].sd[name] / sd - 1.0) < 0.15
+        assert names["result"].verdict.word == "good"
+    if page == "quickstart":  # it prints this table; another machine may round otherwise
+        printed = dict(re.findall(r"^(\w+_sd) +(.*)$", (DOCS / "quickstart.md").read_text(), re.MULTILINE))
+        for name, row in names["result"].summary().iterrows():
+            assert [float(cell) for cell in printed[name].split()] == pytest.approx(list(row), rel=0.02)
+
+
+def test_public_names_are_in_the_reference():
+    """Every name that `import epf` offers has its entry on the page of the API."""
+    import epf
+
+    shown = set(re.findall(r"^::: epf\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
+    assert not {*epf._LATE, *epf._NAMESPACES, "errors"} - shown
