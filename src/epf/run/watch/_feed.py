@@ -1,0 +1,247 @@
+"""From a running stream to the board, without holding the stream up.
+
+After an update the stream leaves a shallow copy of itself and a note of the step (`push`, a few microseconds). A thread
+collects the notes five times a second at most. Arrays of JAX are never changed, so it may compute with those of the copy
+while the stream goes on. Quantiles, densities and one-step forecasts cost more: they are made for the newest step alone. The
+thread rests after everything it does, so long that it takes a small share of the time that the stream spends on updates. The
+copies of the last two steps keep their states alive.
+"""
+
+import time
+from collections import deque
+from threading import Event, Lock, Thread
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from epf.errors import reason
+from epf.filters._base import posterior_of
+from epf.results._forecast import forecast
+from epf.results._record import Record
+from epf.run.watch._board import Board
+from epf.run.watch._look import Look, look
+from epf.run.watch._numbers import names, summary
+from epf.run.watch._track import LEVELS, Layout, Track
+
+_SECONDS = 0.2  # between posts, at least
+_LONGEST = 4.0  # seconds of rest
+_SHARE = 0.004  # of the stream's time, for posts and again for looks at the posterior
+_PENDING = 1000  # notes of steps that wait to be collected
+_DRAWS = 400
+
+
+class Step(NamedTuple):
+    """The note of one update."""
+
+    t: int
+    clock: float
+    seconds: float
+    record: Record
+    ys: np.ndarray
+    log_evidence: float
+
+
+class Usual(NamedTuple):
+    """Mean and variance of log p(y_t | y_1:t-1) over the last hundred steps or so, and whether a value is unusual."""
+
+    steps: int = 0
+    mean: float = 0.0
+    variance: float = 0.0
+
+    def limit(self) -> float:
+        """Below this a step is a surprise: eight sds, which for a Gaussian forecast is an error of 3.5 sds."""
+        return self.mean - 8.0 * self.variance**0.5 if self.steps >= 30 else -np.inf
+
+    def after(self, score: float) -> "Usual":
+        rate, gap = max(1.0 / (self.steps + 1), 0.01), score - self.mean
+        return Usual(self.steps + 1, self.mean + rate * gap, (1.0 - rate) * (self.variance + rate * gap * gap))
+
+
+class Feed:
+    """Reads a stream and posts it on a board until it is closed."""
+
+    def __init__(self, stream: Any, track: Track | None) -> None:
+        self._pending: deque[Step] = deque()
+        self._lock, self._stopped = Lock(), Event()
+        # The stream before and after the last update, and its inputs; one object, so that they belong together.
+        self._pair: tuple[Any, Any, Any] = _copied(stream), _copied(stream), None
+        self._usual, self._surprises = Usual(), 0
+        self._looked = -1
+        self._look: Look | None = None
+        self._seconds: float | None = None
+        self._trouble = ""
+        self._busy = 0.0
+        self._speed = deque([(time.monotonic(), stream.num_observations, 0.0)])
+        self._next_look = 0.0
+        self.track = track if track is None else track.broken(stream.num_observations, time.time())
+        self.board = Board(self._numbers())
+        if self.track is not None:
+            self.board.post(self._numbers(), self.track)
+        self._thread = Thread(target=self._run, name="epf watch", daemon=True)
+        self._thread.start()
+
+    @property
+    def _latest(self) -> Any:
+        return self._pair[1]
+
+    def push(self, stream: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
+        """Called by the stream after each update, in its own thread."""
+        now = _copied(stream)
+        step = Step(now.num_observations, time.time(), seconds, now.latest, ys, now.log_evidence)
+        self._pair = self._pair[1], now, row
+        self._pending.append(step)
+        if len(self._pending) >= _PENDING:
+            self.collect()
+
+    def collect(self) -> None:
+        """Put all noted steps into the track."""
+        with self._lock:
+            steps = [self._pending.popleft() for _ in range(len(self._pending))]
+            if steps:
+                self._take_in(steps)
+
+    def _take_in(self, steps: list[Step]) -> None:
+        records = [_fields(step.record) for step in steps]
+        infos = [_fields(record["info"]) for record in records]
+
+        def joined(rows: list[dict[str, Any]], name: str) -> np.ndarray:
+            return np.concatenate([row[name] for row in rows]).reshape(len(steps), -1)  # each has one row
+
+        y = np.concatenate([step.ys for step in steps]).reshape(len(steps), -1).astype(float)
+        layout = Layout.of(self._labels(), records[-1]["state_mean"][0].size, y.shape[1])
+        if self.track is None or self.track.layout != layout:
+            self.track = Track.empty(layout)
+        scores = joined(infos, "log_evidence").astype(float)
+        shocks = self._shocks(scores[:, 0], joined(infos, "collapsed")[:, 0].astype(bool), y)
+        found = {
+            "score": scores,
+            "log_evidence": np.array([step.log_evidence for step in steps])[:, None],
+            "ess": joined(infos, "ess"),
+            "seconds": np.array([step.seconds for step in steps])[:, None],
+            "y": y,
+            "surprise": np.where(shocks[:, None], y, np.nan),
+            **{name: joined(records, name) for name in ("mean", "sd", "state_mean", "state_sd")},
+        }
+        quantiles = joined(records, "quantiles").reshape(len(steps), -1, found["mean"].shape[1])
+        for j, level in enumerate(self._latest.quantile_levels):
+            if level in LEVELS:  # each step has it; the others come with a look
+                found[f"q{level:g}"] = quantiles[:, j]
+        values = np.full((len(steps), len(layout.columns)), np.nan)
+        for name, columns in found.items():
+            place = layout.place(name)
+            values[:, place] = columns[:, : place.stop - place.start]
+        self._seconds = float(found["seconds"].mean())
+        self._busy += float(found["seconds"].sum())
+        t, clock = np.array([step.t for step in steps]), np.array([step.clock for step in steps])
+        self.track = self.track.after(t, clock, values)
+
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self._latest._bound.parameters.labels)
+
+    def _shocks(self, scores: np.ndarray, collapsed: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Which steps are surprises. Steps with missing values have scores of another size: they are left out."""
+        shocks = collapsed.copy()
+        complete = ~np.isnan(y).any(axis=1) & np.isfinite(scores)
+        for i, score in zip(np.flatnonzero(complete).tolist(), scores[complete].tolist(), strict=True):
+            limit = self._usual.limit()
+            shocks[i] |= score < limit
+            self._usual = self._usual.after(max(score, limit))  # one surprise does not hide the next
+        self._surprises += int(shocks.sum())
+        return shocks
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopped.wait(max(pause, _SECONDS)):
+            began = time.perf_counter()
+            self.publish()
+            pause = self._rest(time.perf_counter() - began)
+            if time.monotonic() >= self._next_look and self._latest.num_observations != self._looked:
+                began = time.perf_counter()
+                first = self._look is None
+                self._look_closely()
+                cost = 0.0 if first else time.perf_counter() - began  # the first one is mostly compilation
+                self._next_look = time.monotonic() + self._rest(cost)
+                self.publish(always=True)
+
+    def _rest(self, cost: float) -> float:
+        """How long to rest after so many seconds of work: long if the stream is busy, not at all if it waits for data."""
+        (began, _, busy), (ended, _, busier) = self._speed[0], self._speed[-1]
+        share = (busier - busy) / (ended - began) if ended > began else 1.0
+        return min(cost * share / _SHARE, _LONGEST)
+
+    def publish(self, always: bool = False) -> None:
+        """Post what is new."""
+        try:
+            news = bool(self._pending) or always
+            self.collect()
+            idle = len(self._speed) > 1 and self._speed[0][1] != self._speed[-1][1]
+            self._speed.append((time.monotonic(), self._latest.num_observations, self._busy))
+            while len(self._speed) > 2 and self._speed[-1][0] - self._speed[1][0] > 3.0:
+                self._speed.popleft()
+            if news or idle:  # when the stream pauses, its speed falls to 0
+                self.board.post(self._numbers(), self.track)
+        except Exception as error:  # a page that fails must not end the run, and must not be silent either
+            self._trouble = f"The page cannot be brought up to date ({reason(error)})."
+            self.board.post({**self.board.view.numbers, "trouble": self._trouble}, self.board.view.track)
+
+    def _numbers(self) -> dict[str, Any]:
+        """All numbers of the newest step."""
+        latest, steps = self._latest, self._speed
+        found: dict[str, Any] = {"t": latest.num_observations, **names(latest.model, latest.method), "parameters": []}
+        if latest._record is not None:
+            found = self.summary(latest)
+        (began, first, _), (ended, last, _) = steps[0], steps[-1]
+        return found | {
+            "live": True,
+            "clock": time.time(),
+            "per_second": round((last - first) / (ended - began), 3) if ended > began else None,
+            "seconds": self._seconds,
+            "surprises": self._surprises,
+            "trouble": self._trouble,
+        }
+
+    def summary(self, stream: Any) -> dict[str, Any]:
+        """The numbers of a step, with the last look at bands and densities."""
+        return summary(stream) if self._look is None else self._look.added_to(summary(stream))
+
+    def _look_closely(self) -> None:
+        """Quantiles and densities of the newest posterior, and the forecast that was made for its observation."""
+        before, latest, row = self._pair
+        t, track = latest.num_observations, self.track
+        self._looked = t
+        if latest._bound is None or track is None:
+            return
+        try:
+            self._look = look(posterior_of(latest._bound, latest._state), t, len(track.layout.parameters))
+            values = np.full(len(track.layout.columns), np.nan)
+            for level, quantiles in zip(LEVELS, self._look.quantiles, strict=True):
+                values[track.layout.place(f"q{level:g}")] = quantiles
+            if before._bound is not None and before.num_observations == t - 1:
+                ahead = forecast(latest.model, posterior_of(before._bound, before._state), t - 1, 1, row, _DRAWS, 0)
+                for level in LEVELS:
+                    place = track.layout.place(f"f{level:g}")
+                    values[place] = ahead.quantile(level).ravel()[: place.stop - place.start]
+            with self._lock:
+                if self.track is not None:
+                    self.track = self.track.amended(t, values)
+            self._trouble = ""
+        except Exception as error:
+            self._trouble = f"Densities and forecasts are not shown ({reason(error)})."
+
+    def close(self) -> None:
+        """Post the last step and end the thread."""
+        self._stopped.set()
+        self._thread.join(timeout=10.0)
+        self.publish(always=True)
+
+
+def _copied(stream: Any) -> Any:
+    """A shallow copy: copy.copy takes ten times as long."""
+    copied = object.__new__(type(stream))
+    copied.__dict__.update(stream.__dict__)
+    return copied
+
+
+def _fields(module: Any) -> dict[str, Any]:
+    """The fields of an Equinox module, without its own way to read them, which is slow."""
+    return object.__getattribute__(module, "__dict__")
