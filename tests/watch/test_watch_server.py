@@ -1,10 +1,13 @@
 """The server tells its readers everything, asks nothing of the writer, and serves nobody whom it should not."""
 
 import base64
+import hashlib
 import http.client
 import json
+import re
 import socket
 import time
+from importlib.resources import files
 from threading import Thread
 
 import numpy as np
@@ -244,6 +247,14 @@ def test_what_cannot_be_served_is_said_in_one_sentence(board, server):
         Server(board, 0, "no such host", None)
     with pytest.raises(SettingError, match="address of this machine"):
         Server(board, 0, None, None)
+
+
+def test_the_plotting_library_is_the_published_one():
+    folder = files("epf.run.watch") / "static"
+    listed = re.findall(r"^([0-9a-f]{64})  (\S+)", (folder / "PROVENANCE.txt").read_text(), re.MULTILINE)
+    assert {name for _, name in listed} == {path.name for path in folder.iterdir() if "uPlot" in path.name}
+    for digest, name in listed:
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
 
 
 def test_too_many_readers_are_turned_away(board, server):

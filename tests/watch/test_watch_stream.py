@@ -57,12 +57,12 @@ def test_the_page_has_the_streams_numbers_and_changes_none(result):
         assert json.loads(fetched(watch))["t"] == 0
         for y in Y:
             stream.update(y)
-        found = posted(watch, lambda found: found.get("bands_and_densities_at") == 40)
+        found = posted(watch, lambda found: found.get("densities_at") == 40)
         track = track_of(watch)
     (theta,) = found["parameters"]
     assert theta["mean"] == stream.posterior.mean["theta"] == result.mean["theta"]
     assert theta["error_of_mean"] == stream.error.mean["theta"]
-    assert theta["bands"]["0.25"] == pytest.approx(stream.posterior.quantile(0.25)["theta"])
+    assert theta["quantiles"]["0.25"] == pytest.approx(stream.posterior.quantile(0.25)["theta"])
     np.testing.assert_allclose(
         theta["density"]["y"], stream.posterior.density("theta", theta["density"]["x"]), rtol=1e-4
     )
@@ -76,6 +76,9 @@ def test_the_page_has_the_streams_numbers_and_changes_none(result):
     np.testing.assert_array_equal(track.times[:, 1], np.arange(1, 41))
     np.testing.assert_array_equal(column(track, "mean:0"), result.record.mean[:, 0])
     np.testing.assert_array_equal(column(track, "q0.05:0"), result.record.quantiles[:, 0, 0])
+    assert (column(track, "q0.05:0") <= column(track, "q0.25:0")).all()
+    assert stream.latest.quantiles.shape == (1, 3, 1)
+    assert stream.quantile_levels == (0.05, 0.5, 0.95)
     np.testing.assert_array_equal(column(track, "state_sd:0"), result.record.state_sd)
     np.testing.assert_array_equal(column(track, "ess"), result.record.info.ess)
     np.testing.assert_array_equal(column(track, "y:0"), Y)
@@ -89,7 +92,7 @@ def test_a_forecast_is_the_one_that_was_made_before_its_observation():
         stream.update(y)
     with stream.watch() as watch:
         stream.update(Y[9])
-        posted(watch, lambda found: found.get("bands_and_densities_at") == 10)
+        posted(watch, lambda found: found.get("densities_at") == 10)
         track = track_of(watch)
     ahead = before.forecast(1, num_samples=400)
     for level in LEVELS:
@@ -118,7 +121,7 @@ def test_vectors_inputs_and_missing_values_are_shown():
     with stream.watch() as watch:
         for t in range(3):
             stream.update([0.1 * t, np.nan], [0.5])
-        found = posted(watch, lambda found: found.get("bands_and_densities_at") == 3)
+        found = posted(watch, lambda found: found.get("densities_at") == 3)
         track = track_of(watch)
         assert found["trouble"] == ""
         assert 'epf_parameter_mean{parameter="b[1]"}' in fetched(watch, "metrics")
@@ -245,17 +248,19 @@ def test_forged_summaries_and_tracks_are_refused(tmp_path):
 def test_a_second_page_replaces_the_first_and_a_closed_one_costs_nothing(tmp_path):
     stream = epf.Stream(MODEL, METHOD)
     first = stream.watch()
+    stream.update(Y[0])
     second = stream.watch()
+    assert track_of(second).times[-1, 1] == 1  # with its history
     with pytest.raises(OSError, match="refused"):
         fetched(first)
     second.close()
     second.close()
     assert repr(second) == "Watch(closed)"
-    stream.update(Y[0])
+    stream.update(Y[1])
     stream.save(tmp_path / "run.epf")
     with pytest.raises(SettingError, match="65535"):
         stream.watch(-1)
-    assert stream.num_observations == 1
+    assert stream.num_observations == 2
 
 
 def test_the_commands(tmp_path):

@@ -2,9 +2,9 @@
 
 After an update the stream leaves a shallow copy of itself and a note of the step (`push`, a few microseconds). A thread
 collects the notes five times a second at most. Arrays of JAX are never changed, so it may compute with those of the copy
-while the stream goes on. Quantiles, densities and one-step forecasts cost more: they are made for the newest step alone. The
-thread rests after everything it does, so long that it takes a small share of the time that the stream spends on updates. The
-copies of the last two steps keep their states alive.
+while the stream goes on. Densities and one-step forecasts cost more: they are made for the newest step alone. The thread
+rests after everything it does, so long that it takes a small share of the time that the stream spends on updates. The copies
+of the last two steps keep their states alive.
 """
 
 import time
@@ -19,7 +19,7 @@ from epf.filters._base import posterior_of
 from epf.results._forecast import forecast
 from epf.results._record import Record
 from epf.run.watch._board import Board
-from epf.run.watch._look import Look, look
+from epf.run.watch._densities import Densities, densities
 from epf.run.watch._numbers import names, summary
 from epf.run.watch._track import LEVELS, Layout, Track
 
@@ -67,7 +67,7 @@ class Feed:
         self._pair: tuple[Any, Any, Any] = _copied(stream), _copied(stream), None
         self._usual, self._surprises = Usual(), 0
         self._looked = -1
-        self._look: Look | None = None
+        self._densities: Densities | None = None
         self._seconds: float | None = None
         self._trouble = ""
         self._busy = 0.0
@@ -87,7 +87,7 @@ class Feed:
     def push(self, stream: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
         """Called by the stream after each update, in its own thread."""
         now = _copied(stream)
-        step = Step(now.num_observations, time.time(), seconds, now.latest, ys, now.log_evidence)
+        step = Step(now.num_observations, time.time(), seconds, now._record, ys, now.log_evidence)
         self._pair = self._pair[1], now, row
         self._pending.append(step)
         if len(self._pending) >= _PENDING:
@@ -123,9 +123,8 @@ class Feed:
             **{name: joined(records, name) for name in ("mean", "sd", "state_mean", "state_sd")},
         }
         quantiles = joined(records, "quantiles").reshape(len(steps), -1, found["mean"].shape[1])
-        for j, level in enumerate(self._latest.quantile_levels):
-            if level in LEVELS:  # each step has it; the others come with a look
-                found[f"q{level:g}"] = quantiles[:, j]
+        for level, rows in zip(LEVELS, np.moveaxis(quantiles[:, -len(LEVELS) :], 1, 0), strict=True):
+            found[f"q{level:g}"] = rows
         values = np.full((len(steps), len(layout.columns)), np.nan)
         for name, columns in found.items():
             place = layout.place(name)
@@ -157,7 +156,7 @@ class Feed:
             pause = self._rest(time.perf_counter() - began)
             if time.monotonic() >= self._next_look and self._latest.num_observations != self._looked:
                 began = time.perf_counter()
-                first = self._look is None
+                first = self._densities is None
                 self._look_closely()
                 cost = 0.0 if first else time.perf_counter() - began  # the first one is mostly compilation
                 self._next_look = time.monotonic() + self._rest(cost)
@@ -174,11 +173,11 @@ class Feed:
         try:
             news = bool(self._pending) or always
             self.collect()
-            idle = len(self._speed) > 1 and self._speed[0][1] != self._speed[-1][1]
+            slowing = self._speed[0][1] != self._speed[-1][1] and time.time() - self.board.view.numbers["clock"] > 1.0
             self._speed.append((time.monotonic(), self._latest.num_observations, self._busy))
             while len(self._speed) > 2 and self._speed[-1][0] - self._speed[1][0] > 3.0:
                 self._speed.popleft()
-            if news or idle:  # when the stream pauses, its speed falls to 0
+            if news or slowing:  # when the stream pauses, its speed falls to 0
                 self.board.post(self._numbers(), self.track)
         except Exception as error:  # a page that fails must not end the run, and must not be silent either
             self._trouble = f"The page cannot be brought up to date ({reason(error)})."
@@ -190,6 +189,8 @@ class Feed:
         found: dict[str, Any] = {"t": latest.num_observations, **names(latest.model, latest.method), "parameters": []}
         if latest._record is not None:
             found = self.summary(latest)
+        elif latest._summary is not None:  # that of its checkpoint
+            found = latest._summary
         (began, first, _), (ended, last, _) = steps[0], steps[-1]
         return found | {
             "live": True,
@@ -201,21 +202,20 @@ class Feed:
         }
 
     def summary(self, stream: Any) -> dict[str, Any]:
-        """The numbers of a step, with the last look at bands and densities."""
-        return summary(stream) if self._look is None else self._look.added_to(summary(stream))
+        """The numbers of a step, with the last densities."""
+        return summary(stream) if self._densities is None else self._densities.added_to(summary(stream))
 
     def _look_closely(self) -> None:
-        """Quantiles and densities of the newest posterior, and the forecast that was made for its observation."""
+        """The densities of the newest posterior, and the forecast that was made for its observation."""
         before, latest, row = self._pair
         t, track = latest.num_observations, self.track
         self._looked = t
         if latest._bound is None or track is None:
             return
         try:
-            self._look = look(posterior_of(latest._bound, latest._state), t, len(track.layout.parameters))
+            posterior = posterior_of(latest._bound, latest._state)
+            self._densities = densities(posterior, t, len(track.layout.parameters))
             values = np.full(len(track.layout.columns), np.nan)
-            for level, quantiles in zip(LEVELS, self._look.quantiles, strict=True):
-                values[track.layout.place(f"q{level:g}")] = quantiles
             if before._bound is not None and before.num_observations == t - 1:
                 ahead = forecast(latest.model, posterior_of(before._bound, before._state), t - 1, 1, row, _DRAWS, 0)
                 for level in LEVELS:

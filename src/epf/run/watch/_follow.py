@@ -17,7 +17,7 @@ from epf.results._result import Result
 from epf.results._saving import NAME
 from epf.run._load import load
 from epf.run.watch._board import Board
-from epf.run.watch._look import look
+from epf.run.watch._densities import densities
 from epf.run.watch._numbers import numbers, plain
 from epf.run.watch._saved import shown, track_layouts
 from epf.run.watch._track import Layout, Track
@@ -33,7 +33,7 @@ class Follower:
     def __init__(self, path: Path) -> None:
         self._path = path / NAME if path.is_dir() else path
         self._stamp: tuple[int, ...] = ()
-        self._track: Track | None = None
+        self.track: Track | None = None
         self._stopped = Event()
         self.board = Board({"t": 0, "parameters": [], "model": "", "method": ""})
         self._read(self._look())  # a file that cannot be shown is an error now, and a message on the page later
@@ -56,14 +56,14 @@ class Follower:
                 self._read(stamp)
             except CheckpointError as error:
                 self._stamp = stamp
-                self.board.post({**self.board.view.numbers, "trouble": str(error)}, self._track)
+                self.board.post({**self.board.view.numbers, "trouble": str(error)}, self.track)
 
     def _read(self, stamp: tuple[int, ...]) -> None:
         file = inspect(self._path)
         found = self._stream() if file.header.get("kind") == "stream" else self._result()
         self._stamp = stamp
         clock = stamp[0] / 1e9 if stamp else time.time()
-        self.board.post(found | {"live": False, "file": self._path.name, "clock": clock}, self._track)
+        self.board.post(found | {"live": False, "file": self._path.name, "clock": clock}, self.track)
 
     def _stream(self) -> dict[str, Any]:
         file = inspect(self._path)
@@ -77,8 +77,8 @@ class Follower:
         if track is None:
             self._append(summary)
         else:
-            joined = 0 if self._track is None else self._track.joined + 1
-            self._track = track._replace(joined=joined)  # another file: readers get all of it
+            joined = 0 if self.track is None else self.track.joined + 1
+            self.track = track._replace(joined=joined)  # another file: readers get all of it
         return summary
 
     def _append(self, summary: dict[str, Any]) -> None:
@@ -86,8 +86,8 @@ class Follower:
         parameters, state = summary["parameters"], summary["state"]
         levels = tuple(float(level) for level in parameters[0]["quantiles"]) if parameters else ()
         layout = Layout.of([p["label"] for p in parameters], len(state["mean"]), 0, levels)
-        if self._track is None or self._track.layout != layout:
-            self._track = Track.empty(layout)
+        if self.track is None or self.track.layout != layout:
+            self.track = Track.empty(layout)
         values = np.full(len(layout.columns), np.nan)
         found = {"ess": [summary["ess"]], "log_evidence": [summary["log_evidence"]]}
         found |= {name: [p[name] for p in parameters] for name in ("mean", "sd")}
@@ -97,7 +97,7 @@ class Follower:
         for name, numbers_ in found.items():
             place = layout.place(name)
             values[place] = np.array(numbers_[: place.stop - place.start], float)  # None becomes NaN
-        self._track = self._track.after(np.array([summary["t"]]), np.array([time.time()]), values[None])
+        self.track = self.track.after(np.array([summary["t"]]), np.array([time.time()]), values[None])
 
     def _result(self) -> dict[str, Any]:
         result = load(self._path)
@@ -105,12 +105,12 @@ class Follower:
             raise SettingError(
                 f"{self._path} holds Markov chains, which have no history over time: use epf.load(path)."
             )
-        self._track = _track_of(result)
+        self.track = _track_of(result)
         particles = result.method_facts.weighted_particles
         found = numbers(
             result.num_observations, result.quantile_levels, result.record, result.error, result.verdict, particles
         )
-        found = look(result.posterior, result.num_observations, len(self._track.layout.parameters)).added_to(found)
+        found = densities(result.posterior, result.num_observations, len(self.track.layout.parameters)).added_to(found)
         return found | {
             "log_evidence": plain(result.log_evidence),
             "model": result.settings.get("model", ""),

@@ -51,9 +51,10 @@ def words(verdict: Verdict) -> dict[str, Any]:
 
 
 def summary(stream: Any) -> dict[str, Any]:
-    """What is known after the last update of a stream; None of it is computed anew."""
-    t, particles = stream.num_observations, stream.method.weighted_particles
-    found = numbers(t, stream.quantile_levels, stream.latest, stream.error, stream.verdict, particles)
+    """What is known after the last update of a stream, with all quantiles that it was asked for."""
+    t, record, particles = stream.num_observations, stream._record, stream.method.weighted_particles
+    levels = np.round(np.asarray(stream._asked_levels, float), 6)[: record.quantiles.shape[1]]
+    found = numbers(t, tuple(levels.tolist()), record, stream.error, stream.verdict, particles)
     return found | {"log_evidence": plain(float(stream.log_evidence)), **names(stream.model, stream.method)}
 
 
@@ -66,8 +67,7 @@ def is_summary(found: Any) -> bool:
     try:
         verdict = [Caveat(*reason) for reason in found["verdict"]["reasons"]]
         rows = [row for p in found["parameters"] for row in (p, p["quantiles"])]
-        rows += [p.get("bands", {}) for p in found["parameters"]]
-        values = [v for row in rows for k, v in row.items() if k not in ("label", "quantiles", "bands", "density")]
+        values = [v for row in rows for k, v in row.items() if k not in ("label", "quantiles", "density")]
         curves = [p["density"] for p in found["parameters"] if "density" in p]
         values += [v for curve in curves for pair in zip(curve["x"], curve["y"], strict=True) for v in pair]
         values += [

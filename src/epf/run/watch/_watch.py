@@ -32,6 +32,11 @@ class Watch:
         if self._server is not None and isinstance(self._source, Feed):
             self._source.push(stream, row, ys, seconds)
 
+    @property
+    def track(self) -> Track | None:
+        """The history so far."""
+        return self._source.track
+
     def saved(self, stream: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """For the stream's checkpoint: facts and arrays, with the summary and the history so far."""
         assert isinstance(self._source, Feed)

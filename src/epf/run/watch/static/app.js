@@ -127,7 +127,7 @@ function parameterCharts(list, label, i, levels) {
       history.set([steps(indices), ...bands, column(middle, LAST, indices)]);
       const p = now.parameters[i];
       if (!p || p.label !== label) return;
-      const band = p.bands || p.quantiles || {}, error = p.error_of_mean;
+      const band = p.quantiles, error = p.error_of_mean;
       const interval = band["0.05"] !== undefined ? `, 90% ${format(band["0.05"])} .. ${format(band["0.95"])}` : "";
       const off = error === null ? "error not measured"
         : `the mean may be off by ${format(Number(error.toPrecision(2)))} sds, the sd by ${Math.round(100 * p.error_of_sd)}%`;
