@@ -2,7 +2,7 @@
 
     python docs/draw_watch.py
 
-The stream takes in a few observations per second, so that each has its forecast.
+The stream waits for the page, so that each observation has its forecast.
 """
 
 import sys
@@ -17,6 +17,7 @@ import numpy as np  # noqa: E402  after the path is set
 
 import epf  # noqa: E402
 from browser import Browser  # noqa: E402
+from epf.run.watch import _feed  # noqa: E402
 
 TRUTH = {"level_variance": 0.5, "noise_variance": 0.3}
 
@@ -27,6 +28,7 @@ def draw(path: Path, steps: int, width: int, dark: bool = False) -> None:
     _, y = epf.simulate(model, TRUTH, steps=steps, seed=4)
     y[steps // 3 : steps // 3 + steps // 20] = np.nan
     y[2 * steps // 3] += 9.0
+    _feed._SHARE, _feed._SECONDS = 100.0, 0.02  # no rests
     stream = epf.Stream(model)
     with (
         tempfile.TemporaryDirectory() as profile,

@@ -62,7 +62,7 @@ def test_the_page_has_the_streams_numbers_and_changes_none(result):
     (theta,) = found["parameters"]
     assert theta["mean"] == stream.posterior.mean["theta"] == result.mean["theta"]
     assert theta["error_of_mean"] == stream.error.mean["theta"]
-    assert theta["quantiles"]["0.25"] == pytest.approx(stream.posterior.quantile(0.25)["theta"])
+    assert column(track, "q0.25:0")[-1] == pytest.approx(stream.posterior.quantile(0.25)["theta"])
     np.testing.assert_allclose(
         theta["density"]["y"], stream.posterior.density("theta", theta["density"]["x"]), rtol=1e-4
     )
@@ -76,13 +76,11 @@ def test_the_page_has_the_streams_numbers_and_changes_none(result):
     np.testing.assert_array_equal(track.times[:, 1], np.arange(1, 41))
     np.testing.assert_array_equal(column(track, "mean:0"), result.record.mean[:, 0])
     np.testing.assert_array_equal(column(track, "q0.05:0"), result.record.quantiles[:, 0, 0])
-    assert (column(track, "q0.05:0") <= column(track, "q0.25:0")).all()
-    assert stream.latest.quantiles.shape == (1, 3, 1)
-    assert stream.quantile_levels == (0.05, 0.5, 0.95)
     np.testing.assert_array_equal(column(track, "state_sd:0"), result.record.state_sd)
     np.testing.assert_array_equal(column(track, "ess"), result.record.info.ess)
     np.testing.assert_array_equal(column(track, "y:0"), Y)
-    assert (column(track, "seconds") > 0.0).all()
+    assert np.isnan(column(track, "seconds")[0])  # compilation
+    assert (column(track, "seconds")[1:] > 0.0).all()
 
 
 def test_a_forecast_is_the_one_that_was_made_before_its_observation():

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,7 +37,6 @@ from epf.run._runner import Data, FilterEngine, run_block
 from epf.run._warnings import failure, warn_of_steps
 from epf.run.watch import _numbers as numbers
 from epf.run.watch._saved import shown, track_layouts
-from epf.run.watch._track import LEVELS
 from epf.storage._checkpoint import Wanted, bind, load_state, number, observation_shape, owner, save_state
 from epf.storage._files import as_path
 from epf.storage._tensors import TensorFile
@@ -76,7 +74,7 @@ class Stream:
         self.notes: dict[str, str] = {}
         """What whoever feeds the stream wants a checkpoint to remember."""
         self.log_evidence = 0.0
-        self._levels = self._asked_levels = check_quantile_levels(quantile_levels)  # a page asks for more of them
+        self._levels = check_quantile_levels(quantile_levels)
         self._root = root_key(self.seed)
         self._shapes: Shapes | None = None
         self._inputs = 0
@@ -111,7 +109,7 @@ class Stream:
                 self._begin(shapes, None if us is None else us[0])
             assert self._bound is not None
             state, record, _ = run_block(
-                FilterEngine(self._bound, self._asked_levels),
+                FilterEngine(self._bound, self._levels),
                 self._root,
                 self._state,
                 jnp.asarray(self.num_observations),
@@ -238,11 +236,7 @@ class Stream:
             raise DataError(
                 "There is no record yet: it comes with the first update after the stream was made or loaded."
             )
-        if len(self._asked_levels) == len(self._levels):
-            return self._record
-        return eqx.tree_at(
-            lambda record: record.quantiles, self._record, replace_fn=lambda q: q[:, : len(self._levels)]
-        )
+        return self._record
 
     @property
     def error(self) -> Certificate:
@@ -281,7 +275,7 @@ class Stream:
             self._watch.close()
             self._track = self._watch.track
         self._watch = watch_stream(self, self._track, port, host, token)
-        self._asked_levels = jnp.concatenate([self._levels, jnp.asarray(LEVELS)])
+        self._track = None
         return self._watch
 
     def __repr__(self) -> str:

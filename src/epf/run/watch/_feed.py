@@ -2,9 +2,9 @@
 
 After an update the stream leaves a shallow copy of itself and a note of the step (`push`, a few microseconds). A thread
 collects the notes five times a second at most. Arrays of JAX are never changed, so it may compute with those of the copy
-while the stream goes on. Densities and one-step forecasts cost more: they are made for the newest step alone. The thread
-rests after everything it does, so long that it takes a small share of the time that the stream spends on updates. The copies
-of the last two steps keep their states alive.
+while the stream goes on. Further quantiles, densities and one-step forecasts cost more: they are made for the newest step
+alone. The thread rests after everything it does, so long that it takes a small share of the time that the stream spends on
+updates. The copies of the last two steps keep their states alive.
 """
 
 import time
@@ -19,12 +19,12 @@ from epf.filters._base import posterior_of
 from epf.results._forecast import forecast
 from epf.results._record import Record
 from epf.run.watch._board import Board
-from epf.run.watch._densities import Densities, densities
+from epf.run.watch._look import Look, look
 from epf.run.watch._numbers import names, summary
 from epf.run.watch._track import LEVELS, Layout, Track
 
 _SECONDS = 0.2  # between posts, at least
-_LONGEST = 4.0  # seconds of rest
+_LONGEST = 10.0  # seconds of rest
 _SHARE = 0.004  # of the stream's time, for posts and again for looks at the posterior
 _PENDING = 1000  # notes of steps that wait to be collected
 _DRAWS = 400
@@ -65,13 +65,14 @@ class Feed:
         self._lock, self._stopped = Lock(), Event()
         # The stream before and after the last update, and its inputs; one object, so that they belong together.
         self._pair: tuple[Any, Any, Any] = _copied(stream), _copied(stream), None
+        self._collected = self._pair
         self._usual, self._surprises = Usual(), 0
         self._looked = -1
-        self._densities: Densities | None = None
+        self._look: Look | None = None
         self._seconds: float | None = None
         self._trouble = ""
-        self._busy = 0.0
-        self._speed = deque([(time.monotonic(), stream.num_observations, 0.0)])
+        self._busy = self._processor = 0.0
+        self._speed = deque([(time.monotonic(), stream.num_observations, 0.0, 0.0)])
         self._next_look = 0.0
         self.track = track if track is None else track.broken(stream.num_observations, time.time())
         self.board = Board(self._numbers())
@@ -87,15 +88,19 @@ class Feed:
     def push(self, stream: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
         """Called by the stream after each update, in its own thread."""
         now = _copied(stream)
+        if self._latest._record is None:
+            seconds = np.nan  # the first update is mostly compilation
         step = Step(now.num_observations, time.time(), seconds, now._record, ys, now.log_evidence)
+        self._processor = time.thread_time()
+        self._pending.append(step)  # before the pair, so that the pair that `collect` sees is among what it takes
         self._pair = self._pair[1], now, row
-        self._pending.append(step)
         if len(self._pending) >= _PENDING:
             self.collect()
 
     def collect(self) -> None:
         """Put all noted steps into the track."""
         with self._lock:
+            self._collected = self._pair
             steps = [self._pending.popleft() for _ in range(len(self._pending))]
             if steps:
                 self._take_in(steps)
@@ -123,14 +128,16 @@ class Feed:
             **{name: joined(records, name) for name in ("mean", "sd", "state_mean", "state_sd")},
         }
         quantiles = joined(records, "quantiles").reshape(len(steps), -1, found["mean"].shape[1])
-        for level, rows in zip(LEVELS, np.moveaxis(quantiles[:, -len(LEVELS) :], 1, 0), strict=True):
-            found[f"q{level:g}"] = rows
+        for j, level in enumerate(self._latest.quantile_levels):
+            if level in LEVELS:  # each step has it; the others come with a look
+                found[f"q{level:g}"] = quantiles[:, j]
         values = np.full((len(steps), len(layout.columns)), np.nan)
         for name, columns in found.items():
             place = layout.place(name)
             values[:, place] = columns[:, : place.stop - place.start]
-        self._seconds = float(found["seconds"].mean())
-        self._busy += float(found["seconds"].sum())
+        timed = found["seconds"][~np.isnan(found["seconds"])]
+        self._seconds = float(timed.mean()) if len(timed) else None
+        self._busy += float(timed.sum())
         t, clock = np.array([step.t for step in steps]), np.array([step.clock for step in steps])
         self.track = self.track.after(t, clock, values)
 
@@ -151,22 +158,26 @@ class Feed:
     def _run(self) -> None:
         pause = 0.0
         while not self._stopped.wait(max(pause, _SECONDS)):
-            began = time.perf_counter()
+            began = time.thread_time()
             self.publish()
-            pause = self._rest(time.perf_counter() - began)
-            if time.monotonic() >= self._next_look and self._latest.num_observations != self._looked:
-                began = time.perf_counter()
-                first = self._densities is None
+            pause = self._rest(time.thread_time() - began)
+            if time.monotonic() >= self._next_look and self._collected[1].num_observations != self._looked:
+                first, began = self._look is None, time.thread_time()
                 self._look_closely()
-                cost = 0.0 if first else time.perf_counter() - began  # the first one is mostly compilation
-                self._next_look = time.monotonic() + self._rest(cost)
                 self.publish(always=True)
+                cost = 0.0 if first else time.thread_time() - began  # the first one is mostly compilation
+                self._next_look = time.monotonic() + self._rest(cost)
 
     def _rest(self, cost: float) -> float:
-        """How long to rest after so many seconds of work: long if the stream is busy, not at all if it waits for data."""
-        (began, _, busy), (ended, _, busier) = self._speed[0], self._speed[-1]
-        share = (busier - busy) / (ended - began) if ended > began else 1.0
-        return min(cost * share / _SHARE, _LONGEST)
+        """How long to rest after so many seconds of processor time: not at all if the stream waits for data.
+
+        If it is busy, until it has had 1 / _SHARE times as much; on a crowded machine that takes longer.
+        """
+        (began, _, busy, processor), (ended, _, busier, later) = self._speed[0], self._speed[-1]
+        if ended <= began or busier <= busy:
+            return 0.0
+        share, had = (busier - busy) / (ended - began), max(later - processor, 1e-3) / (busier - busy)
+        return min(cost * share / (_SHARE * min(had, 1.0)), _LONGEST)
 
     def publish(self, always: bool = False) -> None:
         """Post what is new."""
@@ -174,7 +185,7 @@ class Feed:
             news = bool(self._pending) or always
             self.collect()
             slowing = self._speed[0][1] != self._speed[-1][1] and time.time() - self.board.view.numbers["clock"] > 1.0
-            self._speed.append((time.monotonic(), self._latest.num_observations, self._busy))
+            self._speed.append((time.monotonic(), self._latest.num_observations, self._busy, self._processor))
             while len(self._speed) > 2 and self._speed[-1][0] - self._speed[1][0] > 3.0:
                 self._speed.popleft()
             if news or slowing:  # when the stream pauses, its speed falls to 0
@@ -191,7 +202,7 @@ class Feed:
             found = self.summary(latest)
         elif latest._summary is not None:  # that of its checkpoint
             found = latest._summary
-        (began, first, _), (ended, last, _) = steps[0], steps[-1]
+        (began, first, *_), (ended, last, *_) = steps[0], steps[-1]
         return found | {
             "live": True,
             "clock": time.time(),
@@ -203,19 +214,20 @@ class Feed:
 
     def summary(self, stream: Any) -> dict[str, Any]:
         """The numbers of a step, with the last densities."""
-        return summary(stream) if self._densities is None else self._densities.added_to(summary(stream))
+        return summary(stream) if self._look is None else self._look.added_to(summary(stream))
 
     def _look_closely(self) -> None:
-        """The densities of the newest posterior, and the forecast that was made for its observation."""
-        before, latest, row = self._pair
+        """Quantiles and densities of the newest posterior, and the forecast that was made for its observation."""
+        before, latest, row = self._collected
         t, track = latest.num_observations, self.track
         self._looked = t
         if latest._bound is None or track is None:
             return
         try:
-            posterior = posterior_of(latest._bound, latest._state)
-            self._densities = densities(posterior, t, len(track.layout.parameters))
+            self._look = look(posterior_of(latest._bound, latest._state), t, len(track.layout.parameters))
             values = np.full(len(track.layout.columns), np.nan)
+            for level, quantiles in zip(LEVELS, self._look.quantiles, strict=True):
+                values[track.layout.place(f"q{level:g}")] = quantiles
             if before._bound is not None and before.num_observations == t - 1:
                 ahead = forecast(latest.model, posterior_of(before._bound, before._state), t - 1, 1, row, _DRAWS, 0)
                 for level in LEVELS:

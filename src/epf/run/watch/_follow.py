@@ -17,7 +17,7 @@ from epf.results._result import Result
 from epf.results._saving import NAME
 from epf.run._load import load
 from epf.run.watch._board import Board
-from epf.run.watch._densities import densities
+from epf.run.watch._look import look
 from epf.run.watch._numbers import numbers, plain
 from epf.run.watch._saved import shown, track_layouts
 from epf.run.watch._track import Layout, Track
@@ -110,7 +110,7 @@ class Follower:
         found = numbers(
             result.num_observations, result.quantile_levels, result.record, result.error, result.verdict, particles
         )
-        found = densities(result.posterior, result.num_observations, len(self.track.layout.parameters)).added_to(found)
+        found = look(result.posterior, result.num_observations, len(self.track.layout.parameters)).added_to(found)
         return found | {
             "log_evidence": plain(result.log_evidence),
             "model": result.settings.get("model", ""),

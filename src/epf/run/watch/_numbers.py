@@ -51,10 +51,9 @@ def words(verdict: Verdict) -> dict[str, Any]:
 
 
 def summary(stream: Any) -> dict[str, Any]:
-    """What is known after the last update of a stream, with all quantiles that it was asked for."""
-    t, record, particles = stream.num_observations, stream._record, stream.method.weighted_particles
-    levels = np.round(np.asarray(stream._asked_levels, float), 6)[: record.quantiles.shape[1]]
-    found = numbers(t, tuple(levels.tolist()), record, stream.error, stream.verdict, particles)
+    """What is known after the last update of a stream."""
+    t, particles = stream.num_observations, stream.method.weighted_particles
+    found = numbers(t, stream.quantile_levels, stream.latest, stream.error, stream.verdict, particles)
     return found | {"log_evidence": plain(float(stream.log_evidence)), **names(stream.model, stream.method)}
 
 

@@ -87,6 +87,23 @@ function pairs(levels) {
     .filter(([, high]) => high !== undefined);
 }
 
+// Some columns have values at some steps only. Between those, `name` is taken to keep its place between the columns `from` and
+// `to`, which have values at every step; its place is drawn from one to the next.
+function between(name, from, to, which, indices) {
+  const found = column(name, which, indices), a = column(from, LAST, indices), b = column(to, LAST, indices);
+  const place = found.map((v, k) => (v === null || b[k] === a[k] ? null : Math.min(Math.max((v - a[k]) / (b[k] - a[k]), 0), 1)));
+  const known = place.map((v, k) => (v === null ? -1 : k)).filter((k) => k >= 0);
+  if (known.length === 0) return found;
+  let next = 0;
+  return found.map((v, k) => {
+    while (next < known.length - 1 && known[next] < k) next++;
+    const right = known[next], left = known[Math.max(next - 1, 0)];
+    const share = k >= right || right === left ? 1 : Math.max(k - left, 0) / (right - left);
+    const p = k <= left ? place[left] : place[left] + share * (place[right] - place[left]);
+    return v === null && a[k] !== null && b[k] !== null ? a[k] + p * (b[k] - a[k]) : v;
+  });
+}
+
 function bandSeries(count) {
   const made = [];
   for (let j = 0; j < count; j++) {
@@ -122,8 +139,10 @@ function parameterCharts(list, label, i, levels) {
     chart: history,
     refresh() {
       indices = there(main);
-      const bands = around.flatMap(([low, high]) => [
-        column(`q${high}:${i}`, LARGEST, indices), column(`q${low}:${i}`, SMALLEST, indices)]);
+      const bands = around.flatMap(([low, high], j) => j === 0
+        ? [column(`q${high}:${i}`, LARGEST, indices), column(`q${low}:${i}`, SMALLEST, indices)]
+        : [between(`q${high}:${i}`, middle, `q${around[0][1]}:${i}`, LARGEST, indices),
+          between(`q${low}:${i}`, middle, `q${around[0][0]}:${i}`, SMALLEST, indices)]);
       history.set([steps(indices), ...bands, column(middle, LAST, indices)]);
       const p = now.parameters[i];
       if (!p || p.label !== label) return;
