@@ -155,8 +155,8 @@ def test_a_killed_stream_goes_on_after_a_gap(tmp_path):
         for y in Y[20:]:
             again.update(y)
         posted(watch, lambda found: found["t"] == 40)
-        track = track_of(watch)
-        again.save(path)
+    track = watch.track
+    again.save(path)
     ((t, seconds),) = track.breaks
     assert t == 20
     assert seconds > 0.0

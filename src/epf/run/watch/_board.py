@@ -18,6 +18,8 @@ class View(NamedTuple):
     text: str
     """The numbers as JSON."""
     track: Track | None
+    told: dict[Any, tuple[str, Any]]
+    """Messages by what their readers had seen: most readers have seen the same."""
 
 
 class Seen(NamedTuple):
@@ -36,12 +38,12 @@ class Board:
         self.readers = 0
         """How many are waiting for news."""
         self.closed = False
-        self.view = View(0, numbers, json.dumps(numbers, allow_nan=False), None)
+        self.view = View(0, numbers, json.dumps(numbers, allow_nan=False), None, {})
 
     def post(self, numbers: dict[str, Any], track: Track | None) -> None:
         text = json.dumps(numbers, allow_nan=False)
         with self._news:
-            self.view = View(self.view.version + 1, numbers, text, track)
+            self.view = View(self.view.version + 1, numbers, text, track, {})
             self._news.notify_all()
 
     def wait(self, version: int, seconds: float) -> View:
@@ -62,6 +64,12 @@ class Board:
 
 def news(view: View, seen: Seen) -> tuple[str, Seen]:
     """The message for a reader, and what it has seen then: the whole track, or the buckets that are new or have grown."""
+    if seen not in view.told:
+        view.told[seen] = _message(view, seen)
+    return view.told[seen]
+
+
+def _message(view: View, seen: Seen) -> tuple[str, Seen]:
     track = view.track
     if track is None:
         return f'{{"now":{view.text}}}', Seen()

@@ -17,7 +17,6 @@ import numpy as np
 from epf.errors import reason
 from epf.filters._base import posterior_of
 from epf.results._forecast import forecast
-from epf.results._record import Record
 from epf.run.watch._board import Board
 from epf.run.watch._look import Look, look
 from epf.run.watch._numbers import names, summary
@@ -27,18 +26,8 @@ _SECONDS = 0.2  # between posts, at least
 _LONGEST = 10.0  # seconds of rest
 _SHARE = 0.004  # of the stream's time, for posts and again for looks at the posterior
 _PENDING = 1000  # notes of steps that wait to be collected
+_BESIDE = 4  # step, clock, whether it collapsed and whether a value was missing, beside the columns of the track
 _DRAWS = 400
-
-
-class Step(NamedTuple):
-    """The note of one update."""
-
-    t: int
-    clock: float
-    seconds: float
-    record: Record
-    ys: np.ndarray
-    log_evidence: float
 
 
 class Usual(NamedTuple):
@@ -61,8 +50,9 @@ class Feed:
     """Reads a stream and posts it on a board until it is closed."""
 
     def __init__(self, stream: Any, track: Track | None) -> None:
-        self._pending: deque[Step] = deque()
-        self._lock, self._stopped = Lock(), Event()
+        self._notes, self._spare, self._count = (np.zeros((_PENDING, 0)), np.zeros((_PENDING, 0)), 0)
+        self._layout: Layout | None = None
+        self._lock, self._swap, self._stopped = Lock(), Lock(), Event()
         # The stream before and after the last update, and its inputs; one object, so that they belong together.
         self._pair: tuple[Any, Any, Any] = _copied(stream), _copied(stream), None
         self._collected = self._pair
@@ -87,67 +77,72 @@ class Feed:
 
     def push(self, stream: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
         """Called by the stream after each update, in its own thread."""
-        now = _copied(stream)
-        if self._latest._record is None:
-            seconds = np.nan  # the first update is mostly compilation
-        step = Step(now.num_observations, time.time(), seconds, now._record, ys, now.log_evidence)
-        self._processor = time.thread_time()
-        self._pending.append(step)  # before the pair, so that the pair that `collect` sees is among what it takes
-        self._pair = self._pair[1], now, row
-        if len(self._pending) >= _PENDING:
+        now, first = _copied(stream), self._latest._record is None
+        record = _fields(now._record)
+        info = _fields(record["info"])
+        with self._swap:
+            if self._layout is None:
+                self._prepare(now, record, ys)
+            note = self._notes[self._count]
+            note[:_BESIDE] = now.num_observations, time.time(), info["collapsed"][0], np.isnan(ys).any()
+            note[_BESIDE:] = np.nan
+            note[self._places[0]] = info["log_evidence"][0]
+            note[self._places[1]] = now.log_evidence
+            note[self._places[2]] = info["ess"][0]
+            note[self._places[3]] = np.nan if first else seconds  # the first update is mostly compilation
+            for name, place, many in self._parts:
+                note[place] = record[name].ravel()[:many]
+            note[self._seen[0]] = ys.ravel()[: self._seen[1]]
+            for j, place, many in self._levels:
+                note[place] = record["quantiles"][0, j, :many]
+            self._count += 1
+            self._pair = self._pair[1], now, row
+            self._processor = time.thread_time()
+        if self._count == _PENDING:
             self.collect()
+
+    def _prepare(self, stream: Any, record: dict[str, Any], ys: np.ndarray) -> None:
+        """Where the values of a step go, once their number is known."""
+        layout = Layout.of(stream._bound.parameters.labels, record["state_mean"].size, ys.size)
+
+        def at(name: str) -> tuple[slice, int]:
+            place = layout.place(name)
+            return slice(place.start + _BESIDE, place.stop + _BESIDE), place.stop - place.start
+
+        self._places = [at(name)[0].start for name in ("score", "log_evidence", "ess", "seconds")]
+        self._parts = [(name, *at(name)) for name in ("mean", "sd", "state_mean", "state_sd")]
+        self._seen = at("y")
+        # Each step has these quantiles; the others come with a look.
+        self._levels = [(j, *at(f"q{q:g}")) for j, q in enumerate(stream.quantile_levels) if q in LEVELS]
+        self._layout = layout
+        self._notes, self._spare = (np.zeros((_PENDING, _BESIDE + len(layout.columns))) for _ in range(2))
 
     def collect(self) -> None:
         """Put all noted steps into the track."""
         with self._lock:
-            self._collected = self._pair
-            steps = [self._pending.popleft() for _ in range(len(self._pending))]
-            if steps:
-                self._take_in(steps)
+            with self._swap:
+                self._collected, layout = self._pair, self._layout
+                notes, self._notes, self._spare = self._notes[: self._count], self._spare, self._notes
+                self._count = 0
+            if len(notes) and layout is not None:
+                self._take_in(notes, layout)
 
-    def _take_in(self, steps: list[Step]) -> None:
-        records = [_fields(step.record) for step in steps]
-        infos = [_fields(record["info"]) for record in records]
-
-        def joined(rows: list[dict[str, Any]], name: str) -> np.ndarray:
-            return np.concatenate([row[name] for row in rows]).reshape(len(steps), -1)  # each has one row
-
-        y = np.concatenate([step.ys for step in steps]).reshape(len(steps), -1).astype(float)
-        layout = Layout.of(self._labels(), records[-1]["state_mean"][0].size, y.shape[1])
+    def _take_in(self, notes: np.ndarray, layout: Layout) -> None:
         if self.track is None or self.track.layout != layout:
             self.track = Track.empty(layout)
-        scores = joined(infos, "log_evidence").astype(float)
-        shocks = self._shocks(scores[:, 0], joined(infos, "collapsed")[:, 0].astype(bool), y)
-        found = {
-            "score": scores,
-            "log_evidence": np.array([step.log_evidence for step in steps])[:, None],
-            "ess": joined(infos, "ess"),
-            "seconds": np.array([step.seconds for step in steps])[:, None],
-            "y": y,
-            "surprise": np.where(shocks[:, None], y, np.nan),
-            **{name: joined(records, name) for name in ("mean", "sd", "state_mean", "state_sd")},
-        }
-        quantiles = joined(records, "quantiles").reshape(len(steps), -1, found["mean"].shape[1])
-        for j, level in enumerate(self._latest.quantile_levels):
-            if level in LEVELS:  # each step has it; the others come with a look
-                found[f"q{level:g}"] = quantiles[:, j]
-        values = np.full((len(steps), len(layout.columns)), np.nan)
-        for name, columns in found.items():
-            place = layout.place(name)
-            values[:, place] = columns[:, : place.stop - place.start]
-        timed = found["seconds"][~np.isnan(found["seconds"])]
+        values = notes[:, _BESIDE:]
+        y, scores, seconds = (values[:, layout.place(name)] for name in ("y", "score", "seconds"))
+        shocks = self._shocks(scores[:, 0], notes[:, 2] > 0.0, notes[:, 3] > 0.0)
+        values[:, layout.place("surprise")] = np.where(shocks[:, None], y, np.nan)
+        timed = seconds[~np.isnan(seconds)]
         self._seconds = float(timed.mean()) if len(timed) else None
         self._busy += float(timed.sum())
-        t, clock = np.array([step.t for step in steps]), np.array([step.clock for step in steps])
-        self.track = self.track.after(t, clock, values)
+        self.track = self.track.after(notes[:, 0], notes[:, 1], values)
 
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._latest._bound.parameters.labels)
-
-    def _shocks(self, scores: np.ndarray, collapsed: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def _shocks(self, scores: np.ndarray, collapsed: np.ndarray, missing: np.ndarray) -> np.ndarray:
         """Which steps are surprises. Steps with missing values have scores of another size: they are left out."""
         shocks = collapsed.copy()
-        complete = ~np.isnan(y).any(axis=1) & np.isfinite(scores)
+        complete = ~missing & np.isfinite(scores)
         for i, score in zip(np.flatnonzero(complete).tolist(), scores[complete].tolist(), strict=True):
             limit = self._usual.limit()
             shocks[i] |= score < limit
@@ -182,7 +177,7 @@ class Feed:
     def publish(self, always: bool = False) -> None:
         """Post what is new."""
         try:
-            news = bool(self._pending) or always
+            news = self._count > 0 or always
             self.collect()
             slowing = self._speed[0][1] != self._speed[-1][1] and time.time() - self.board.view.numbers["clock"] > 1.0
             self._speed.append((time.monotonic(), self._latest.num_observations, self._busy, self._processor))

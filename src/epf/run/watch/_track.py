@@ -106,7 +106,7 @@ class Track(NamedTuple):
         track = self.until(t)
         if not len(track.times):
             return track
-        gap = (int(t), max(clock - float(track.times[-1, 2]), 0.0))
+        gap = (int(t), float(np.nan_to_num(max(clock - track.times[-1, 2], 0.0))))
         return track._replace(breaks=(*track.breaks, gap)[-_MOST_BREAKS:])
 
     def amended(self, t: int, values: np.ndarray) -> "Track":
