@@ -24,7 +24,7 @@ from epf.run.watch._track import LEVELS, Layout, Track
 
 _SECONDS = 0.2  # between posts, at least
 _LONGEST = 10.0  # seconds of rest
-_SHARE = 0.004  # of the stream's time, for posts and again for looks at the posterior
+_SHARE = 0.0025  # of the stream's time, for posts and again for looks at the posterior
 _PENDING = 1000  # notes of steps that wait to be collected
 _BESIDE = 4  # step, clock, whether it collapsed and whether a value was missing, beside the columns of the track
 _DRAWS = 400
