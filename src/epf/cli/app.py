@@ -42,6 +42,16 @@ _METHODS = ", ".join(METHODS)
 Method = Annotated[str | None, typer.Option(help=f"One of {_METHODS}. [default: epf]")]
 Particles = Annotated[int | None, typer.Option(min=1, help="Number of particles.")]
 Order = Annotated[int | None, typer.Option(min=1, help="Order of the polynomials (epf, marginal).")]
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free one. [default: 8700]")
+]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of this machine at which others may see the page. They need the token: that of the environment "
+        "variable EPF_WATCH_TOKEN, or a random one. [default: this machine only]"
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors and requested results.")]
 
 
@@ -241,6 +251,9 @@ def stream(
     new_file: Annotated[
         bool, typer.Option("--new-file", "--new-rows", help="With --resume: all rows of the input are new; skip none.")
     ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Serve a live page of the stream.")] = False,
+    port: Port = None,
+    host: Host = None,
     quiet: Quiet = False,
 ) -> None:
     """Learn row by row: prints one JSON line with the posterior after each observation."""
@@ -249,12 +262,15 @@ def stream(
     from epf.cli.models import find_model, split
     from epf.cli.outcome import outcome
     from epf.cli.rows import Columns
+    from epf.cli.watch import serve
 
     with outcome(quiet):
         (name, source), options = split(arguments, 2, "a model and a file, or - for standard input")
         model = _known(*find_model(name, options))
         with nullcontext() if checkpoint is None else only_writer(checkpoint):
             opened = command.open_stream(model, make_method(method, particles, order), seed, checkpoint, resume)
+            if watch or port is not None or host is not None:
+                serve(lambda port, host, token: opened.watch(port, host=host, token=token), port, host, quiet)
             code = command.run(
                 opened,
                 source,
@@ -269,6 +285,21 @@ def stream(
                 quiet=quiet,
             )
         raise typer.Exit(code)
+
+
+@app.command(epilog="Examples: `epf watch run.epf`, `epf watch posterior --port 0`")
+def watch(
+    path: Annotated[Path, typer.Argument(help="The checkpoint of `epf stream`, or the folder of `epf fit --out`.")],
+    port: Port = None,
+    host: Host = None,
+    quiet: Quiet = False,
+) -> None:
+    """Serve a live page of a checkpoint or a saved result, also while another process writes it."""
+    from epf.cli import watch as command
+    from epf.cli.outcome import outcome
+
+    with outcome(quiet):
+        command.run(path, port, host, quiet)
 
 
 def _names(text: str) -> tuple[str, ...]:

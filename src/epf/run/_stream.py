@@ -1,9 +1,10 @@
 """One observation at a time; the only mutable object in the library."""
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import numpy as np
 from epf.errors import CheckpointError, DataError
 from epf.filters._base import BoundFilter, Filter, Info, Past, ReplayingFilter, posterior_of, start
 from epf.model._check import Shapes, check_inputs, check_model, check_observations
-from epf.model._model import TIME_COLUMNS, StateSpaceModel, check_is_model, first_row, parameters, uses_time
+from epf.model._model import TIME_COLUMNS, StateSpaceModel, check_is_model, first_row, uses_time
 from epf.model._settings import check_seed, is_whole, require_count
 from epf.numerics._keys import root_key
 from epf.posterior._posterior import Posterior
@@ -34,9 +35,15 @@ from epf.run._default import choose
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Data, FilterEngine, run_block
 from epf.run._warnings import failure, warn_of_steps
+from epf.run.watch import _numbers as numbers
+from epf.run.watch._saved import shown, track_layouts
 from epf.storage._checkpoint import Wanted, bind, load_state, number, observation_shape, owner, save_state
 from epf.storage._files import as_path
 from epf.storage._tensors import TensorFile
+
+if TYPE_CHECKING:
+    from epf.run.watch._track import Track
+    from epf.run.watch._watch import Watch
 
 
 class Stream:
@@ -78,9 +85,13 @@ class Stream:
         self._collapsed, self._invalid, self._observed = Flagged(), Flagged(), Observed()
         self._buffer: ReplayBuffer | None = None
         self._owner: dict[str, Any] | None = None
+        self._summary: dict[str, Any] | None = None
+        self._track: Track | None = None
+        self._watch: Watch | None = None
 
     def update(self, y: Any, u: Any = None) -> Info:
         """Take in one observation (a number or a row, NaN where missing) and this step's inputs, if the model has any."""
+        began = time.perf_counter()
         row = u if u is None or getattr(u, "ndim", 1) == 2 else [u]
         us = check_inputs(self.model, row, 1, self.num_observations)
         inputs = 0 if us is None else us.shape[1]
@@ -121,6 +132,8 @@ class Stream:
         self._collapsed = self._collapsed.after(record.info.collapsed, t)
         self._invalid = self._invalid.after(record.info.invalid, t)
         self._observed = self._observed.after(ys)
+        if self._watch is not None:
+            self._watch.push(self, row, ys, time.perf_counter() - began)
         return jax.tree.map(lambda leaf: leaf[0], record.info)
 
     def _begin(self, shapes: Shapes, u: Any) -> None:
@@ -162,6 +175,11 @@ class Stream:
             "notes": self.notes,
         }
         arrays = {"quantile_levels": np.asarray(self._levels)}
+        summary = self._summary if self._record is None else numbers.summary(self)
+        facts |= {} if summary is None else {"summary": summary}
+        if self._watch is not None:
+            more = self._watch.saved(self)
+            facts, arrays = facts | more[0], arrays | more[1]
         if self._buffer is not None and self.num_observations:
             ys, us = self._buffer.arrays(self.num_observations)
             arrays |= {"past.ys": ys} | ({} if us is None else {"past.us": us})
@@ -187,6 +205,7 @@ class Stream:
         stream._take_facts(path, saved.facts)
         if saved.t:
             stream._bound, stream._state = bind(saved.method, model, saved.inputs), saved.state
+        stream._summary, stream._track = shown(path, saved.facts, saved.arrays)
         if "past.ys" in saved.arrays:
             stream._buffer = ReplayBuffer(saved.arrays["past.ys"], saved.arrays.get("past.us"))
         return stream
@@ -222,7 +241,9 @@ class Stream:
     @property
     def error(self) -> Certificate:
         """The certificate: how far mean and sd of each parameter may be off, by cause."""
-        return certificate(parameters(self.model), self.latest, self._error_before)
+        record = self.latest
+        assert self._bound is not None
+        return certificate(self._bound.parameters, record, self._error_before)
 
     @property
     def verdict(self) -> Verdict:
@@ -243,6 +264,20 @@ class Stream:
         """Draws of the next `steps` states and observations; `inputs` has shape (steps, k) for a model with inputs."""
         return forecast(self.model, self.posterior, self.num_observations, steps, inputs, num_samples, seed)
 
+    def watch(self, port: int = 0, *, host: str = "127.0.0.1", token: str | None = None) -> "Watch":
+        """Serve a live page of this stream, and return its `url`, which `close()` ends; port 0 takes any free one.
+
+        Another `host` than loopback lets others read the page, with a token that is part of the url.
+        """
+        from epf.run.watch._watch import watch_stream
+
+        if self._watch is not None:
+            self._watch.close()
+            self._track = self._watch.track
+        self._watch = watch_stream(self, self._track, port, host, token)
+        self._track = None
+        return self._watch
+
     def __repr__(self) -> str:
         return f"Stream({type(self.model).__name__}, {type(self.method).__name__}, t={self.num_observations})"
 
@@ -255,4 +290,4 @@ def _beside(file: TensorFile, model: StateSpaceModel, method: Filter) -> Wanted:
     if t and isinstance(bind(method, model, inputs), ReplayingFilter):
         wanted["past.ys"] = (dtype, (t, *observation_shape(model, inputs)))
         wanted |= {"past.us": (dtype, (t, inputs))} if inputs else {}
-    return wanted
+    return wanted | track_layouts(file)

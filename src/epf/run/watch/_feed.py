@@ -1,0 +1,254 @@
+"""From a running stream to the board, without holding the stream up.
+
+After an update the stream leaves a shallow copy of itself and a note of the step (`push`, a few microseconds). A thread
+collects the notes five times a second at most. Arrays of JAX are never changed, so it may compute with those of the copy
+while the stream goes on. Further quantiles, densities and one-step forecasts cost more: they are made for the newest step
+alone. The thread rests after everything it does, so long that it takes a small share of the time that the stream spends on
+updates. The copies of the last two steps keep their states alive.
+"""
+
+import time
+from collections import deque
+from threading import Event, Lock, Thread
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from epf.errors import reason
+from epf.filters._base import posterior_of
+from epf.results._forecast import forecast
+from epf.run.watch._board import Board
+from epf.run.watch._look import Look, look
+from epf.run.watch._numbers import names, summary
+from epf.run.watch._track import LEVELS, Layout, Track
+
+_SECONDS = 0.2  # between posts, at least
+_LONGEST = 10.0  # seconds of rest
+_SHARE = 0.0025  # of the stream's time, for posts and again for looks at the posterior
+_PENDING = 1000  # notes of steps that wait to be collected
+_BESIDE = 4  # step, clock, whether it collapsed and whether a value was missing, beside the columns of the track
+_DRAWS = 400
+
+
+class Usual(NamedTuple):
+    """Mean and variance of log p(y_t | y_1:t-1) over the last hundred steps or so, and whether a value is unusual."""
+
+    steps: int = 0
+    mean: float = 0.0
+    variance: float = 0.0
+
+    def limit(self) -> float:
+        """Below this a step is a surprise: eight sds, which for a Gaussian forecast is an error of 3.5 sds."""
+        return self.mean - 8.0 * self.variance**0.5 if self.steps >= 30 else -np.inf
+
+    def after(self, score: float) -> "Usual":
+        rate, gap = max(1.0 / (self.steps + 1), 0.01), score - self.mean
+        return Usual(self.steps + 1, self.mean + rate * gap, (1.0 - rate) * (self.variance + rate * gap * gap))
+
+
+class Feed:
+    """Reads a stream and posts it on a board until it is closed."""
+
+    def __init__(self, stream: Any, track: Track | None) -> None:
+        self._notes, self._spare, self._count = (np.zeros((_PENDING, 0)), np.zeros((_PENDING, 0)), 0)
+        self._layout: Layout | None = None
+        self._lock, self._swap, self._stopped = Lock(), Lock(), Event()
+        # The stream before and after the last update, and its inputs; one object, so that they belong together.
+        self._pair: tuple[Any, Any, Any] = _copied(stream), _copied(stream), None
+        self._collected = self._pair
+        self._usual, self._surprises = Usual(), 0
+        self._looked = -1
+        self._look: Look | None = None
+        self._seconds: float | None = None
+        self._trouble = ""
+        self._busy = self._processor = 0.0
+        self._speed = deque([(time.monotonic(), stream.num_observations, 0.0, 0.0)])
+        self._next_look = 0.0
+        self.track = track if track is None else track.broken(stream.num_observations, time.time())
+        self.board = Board(self._numbers())
+        if self.track is not None:
+            self.board.post(self._numbers(), self.track)
+        self._thread = Thread(target=self._run, name="epf watch", daemon=True)
+        self._thread.start()
+
+    @property
+    def _latest(self) -> Any:
+        return self._pair[1]
+
+    def push(self, stream: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
+        """Called by the stream after each update, in its own thread."""
+        now, first = _copied(stream), self._latest._record is None
+        record = _fields(now._record)
+        info = _fields(record["info"])
+        with self._swap:
+            if self._layout is None:
+                self._prepare(now, record, ys)
+            note = self._notes[self._count]
+            note[:_BESIDE] = now.num_observations, time.time(), info["collapsed"][0], np.isnan(ys).any()
+            note[_BESIDE:] = np.nan
+            note[self._places[0]] = info["log_evidence"][0]
+            note[self._places[1]] = now.log_evidence
+            note[self._places[2]] = info["ess"][0]
+            note[self._places[3]] = np.nan if first else seconds  # the first update is mostly compilation
+            for name, place, many in self._parts:
+                note[place] = record[name].ravel()[:many]
+            note[self._seen[0]] = ys.ravel()[: self._seen[1]]
+            for j, place, many in self._levels:
+                note[place] = record["quantiles"][0, j, :many]
+            self._count += 1
+            self._pair = self._pair[1], now, row
+            self._processor = time.thread_time()
+        if self._count == _PENDING:
+            self.collect()
+
+    def _prepare(self, stream: Any, record: dict[str, Any], ys: np.ndarray) -> None:
+        """Where the values of a step go, once their number is known."""
+        layout = Layout.of(stream._bound.parameters.labels, record["state_mean"].size, ys.size)
+
+        def at(name: str) -> tuple[slice, int]:
+            place = layout.place(name)
+            return slice(place.start + _BESIDE, place.stop + _BESIDE), place.stop - place.start
+
+        self._places = [at(name)[0].start for name in ("score", "log_evidence", "ess", "seconds")]
+        self._parts = [(name, *at(name)) for name in ("mean", "sd", "state_mean", "state_sd")]
+        self._seen = at("y")
+        # Each step has these quantiles; the others come with a look.
+        self._levels = [(j, *at(f"q{q:g}")) for j, q in enumerate(stream.quantile_levels) if q in LEVELS]
+        self._layout = layout
+        self._notes, self._spare = (np.zeros((_PENDING, _BESIDE + len(layout.columns))) for _ in range(2))
+
+    def collect(self) -> None:
+        """Put all noted steps into the track."""
+        with self._lock:
+            with self._swap:
+                self._collected, layout = self._pair, self._layout
+                notes, self._notes, self._spare = self._notes[: self._count], self._spare, self._notes
+                self._count = 0
+            if len(notes) and layout is not None:
+                self._take_in(notes, layout)
+
+    def _take_in(self, notes: np.ndarray, layout: Layout) -> None:
+        if self.track is None or self.track.layout != layout:
+            self.track = Track.empty(layout)
+        values = notes[:, _BESIDE:]
+        y, scores, seconds = (values[:, layout.place(name)] for name in ("y", "score", "seconds"))
+        shocks = self._shocks(scores[:, 0], notes[:, 2] > 0.0, notes[:, 3] > 0.0)
+        values[:, layout.place("surprise")] = np.where(shocks[:, None], y, np.nan)
+        timed = seconds[~np.isnan(seconds)]
+        self._seconds = float(timed.mean()) if len(timed) else None
+        self._busy += float(timed.sum())
+        self.track = self.track.after(notes[:, 0], notes[:, 1], values)
+
+    def _shocks(self, scores: np.ndarray, collapsed: np.ndarray, missing: np.ndarray) -> np.ndarray:
+        """Which steps are surprises. Steps with missing values have scores of another size: they are left out."""
+        shocks = collapsed.copy()
+        complete = ~missing & np.isfinite(scores)
+        for i, score in zip(np.flatnonzero(complete).tolist(), scores[complete].tolist(), strict=True):
+            limit = self._usual.limit()
+            shocks[i] |= score < limit
+            self._usual = self._usual.after(max(score, limit))  # one surprise does not hide the next
+        self._surprises += int(shocks.sum())
+        return shocks
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopped.wait(max(pause, _SECONDS)):
+            began = time.thread_time()
+            self.publish()
+            pause = self._rest(time.thread_time() - began)
+            if time.monotonic() >= self._next_look and self._collected[1].num_observations != self._looked:
+                first, began = self._look is None, time.thread_time()
+                self._look_closely()
+                self.publish(always=True)
+                cost = 0.0 if first else time.thread_time() - began  # the first one is mostly compilation
+                self._next_look = time.monotonic() + self._rest(cost)
+
+    def _rest(self, cost: float) -> float:
+        """How long to rest after so many seconds of processor time: not at all if the stream waits for data.
+
+        If it is busy, until it has had 1 / _SHARE times as much; on a crowded machine that takes longer.
+        """
+        (began, _, busy, processor), (ended, _, busier, later) = self._speed[0], self._speed[-1]
+        if ended <= began or busier <= busy:
+            return 0.0
+        share, had = (busier - busy) / (ended - began), max(later - processor, 1e-3) / (busier - busy)
+        return min(cost * share / (_SHARE * min(had, 1.0)), _LONGEST)
+
+    def publish(self, always: bool = False) -> None:
+        """Post what is new."""
+        try:
+            news = self._count > 0 or always
+            self.collect()
+            slowing = self._speed[0][1] != self._speed[-1][1] and time.time() - self.board.view.numbers["clock"] > 1.0
+            self._speed.append((time.monotonic(), self._latest.num_observations, self._busy, self._processor))
+            while len(self._speed) > 2 and self._speed[-1][0] - self._speed[1][0] > 3.0:
+                self._speed.popleft()
+            if news or slowing:  # when the stream pauses, its speed falls to 0
+                self.board.post(self._numbers(), self.track)
+        except Exception as error:  # a page that fails must not end the run, and must not be silent either
+            self._trouble = f"The page cannot be brought up to date ({reason(error)})."
+            self.board.post({**self.board.view.numbers, "trouble": self._trouble}, self.board.view.track)
+
+    def _numbers(self) -> dict[str, Any]:
+        """All numbers of the newest step."""
+        latest, steps = self._latest, self._speed
+        found: dict[str, Any] = {"t": latest.num_observations, **names(latest.model, latest.method), "parameters": []}
+        if latest._record is not None:
+            found = self.summary(latest)
+        elif latest._summary is not None:  # that of its checkpoint
+            found = latest._summary
+        (began, first, *_), (ended, last, *_) = steps[0], steps[-1]
+        return found | {
+            "live": True,
+            "clock": time.time(),
+            "per_second": round((last - first) / (ended - began), 3) if ended > began else None,
+            "seconds": self._seconds,
+            "surprises": self._surprises,
+            "trouble": self._trouble,
+        }
+
+    def summary(self, stream: Any) -> dict[str, Any]:
+        """The numbers of a step, with the last densities."""
+        return summary(stream) if self._look is None else self._look.added_to(summary(stream))
+
+    def _look_closely(self) -> None:
+        """Quantiles and densities of the newest posterior, and the forecast that was made for its observation."""
+        before, latest, row = self._collected
+        t, track = latest.num_observations, self.track
+        self._looked = t
+        if latest._bound is None or track is None:
+            return
+        try:
+            self._look = look(posterior_of(latest._bound, latest._state), t, len(track.layout.parameters))
+            values = np.full(len(track.layout.columns), np.nan)
+            for level, quantiles in zip(LEVELS, self._look.quantiles, strict=True):
+                values[track.layout.place(f"q{level:g}")] = quantiles
+            if before._bound is not None and before.num_observations == t - 1:
+                ahead = forecast(latest.model, posterior_of(before._bound, before._state), t - 1, 1, row, _DRAWS, 0)
+                for level in LEVELS:
+                    place = track.layout.place(f"f{level:g}")
+                    values[place] = ahead.quantile(level).ravel()[: place.stop - place.start]
+            with self._lock:
+                if self.track is not None:
+                    self.track = self.track.amended(t, values)
+            self._trouble = ""
+        except Exception as error:
+            self._trouble = f"Densities and forecasts are not shown ({reason(error)})."
+
+    def close(self) -> None:
+        """Post the last step and end the thread."""
+        self._stopped.set()
+        self._thread.join(timeout=10.0)
+        self.publish(always=True)
+
+
+def _copied(stream: Any) -> Any:
+    """A shallow copy: copy.copy takes ten times as long."""
+    copied = object.__new__(type(stream))
+    copied.__dict__.update(stream.__dict__)
+    return copied
+
+
+def _fields(module: Any) -> dict[str, Any]:
+    """The fields of an Equinox module, without its own way to read them, which is slow."""
+    return object.__getattribute__(module, "__dict__")

@@ -1,0 +1,223 @@
+"""The web server: one page, its events, and the same numbers for programs. It only reads.
+
+It listens on this machine alone, unless it is told otherwise and then asks for a token. It answers only to names of this
+machine, so that a page of the web cannot reach it under a name of its own (DNS rebinding). The page fetches nothing from
+elsewhere.
+"""
+
+import hmac
+import ipaddress
+import secrets
+import socket
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from socketserver import TCPServer
+from threading import BoundedSemaphore, Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from epf.errors import SettingError, kind, reason
+from epf.model._settings import is_whole
+from epf.run.watch._board import Board, Seen, news
+from epf.run.watch._metrics import metrics
+
+LOOPBACK = "127.0.0.1"
+_CONNECTIONS = 64
+_PATIENCE = 10.0  # seconds for a request, and for a reader that takes nothing in
+_PING = 5.0
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_HTML = "text/html; charset=utf-8"
+_FILES = {
+    "/": ("index.html", _HTML),
+    "/static/app.js": ("app.js", "text/javascript; charset=utf-8"),
+    "/static/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
+    "/static/style.css": ("style.css", "text/css; charset=utf-8"),
+    "/static/uPlot.iife.min.js": ("uPlot.iife.min.js", "text/javascript; charset=utf-8"),
+    "/static/uPlot.min.css": ("uPlot.min.css", "text/css; charset=utf-8"),
+    "/static/LICENSE-uPlot.txt": ("LICENSE-uPlot.txt", "text/plain; charset=utf-8"),
+}
+
+
+class Server(ThreadingHTTPServer):
+    """Serves a board until `stop`, in threads of its own."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, board: Board, port: int, host: str, token: str | None) -> None:
+        if not is_whole(port) or not 0 <= port < 65536:
+            raise SettingError(f"watch(port={port!r}): give a number from 0 (any free port) to 65535.")
+        if not isinstance(host, str) or not host:
+            raise SettingError(f"watch(host=...) is {kind(host)}: give a name or an address of this machine.")
+        if not (
+            token is None or (isinstance(token, str) and len(token) >= 16 and token.isascii() and token.isprintable())
+        ):
+            raise SettingError(
+                "watch(token=...): give at least 16 printable ASCII characters, or None for a random one."
+            )
+        self.board, self.host = board, host
+        self.local = _is_loopback(host)
+        self.token = token if token is not None or self.local else secrets.token_urlsafe(16)
+        self.room = BoundedSemaphore(_CONNECTIONS)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            super().__init__((host, port), Handler)
+        except (OSError, UnicodeError) as error:
+            raise SettingError(
+                f"The page cannot be served at {host}, port {port} ({reason(error)}): choose another port, or 0 for any."
+            ) from None
+        self._thread = Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.1}, name="epf watch server", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where to point a browser."""
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{name}:{self.server_port}/" + (f"?token={self.token}" if self.token else "")
+
+    def server_bind(self) -> None:
+        """Without the slow search for this machine's full name that HTTPServer makes."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.host, self.server_address[1]
+
+    def answers_to(self, header: str | None) -> bool:
+        """Whether the Host header is a name of this machine, with the right port."""
+        try:
+            parts = urlsplit(f"//{header or ''}")
+            name, port = (parts.hostname or "").lower(), parts.port or 80
+        except ValueError:
+            return False
+        if port != self.server_port or parts.username is not None or parts.path:
+            return False
+        if name == "localhost" or _is_loopback(name):
+            return True
+        # With a token, also this machine's name and any address: an address cannot be rebound.
+        return not self.local and (name in (self.host.lower(), socket.gethostname().lower()) or _is_address(name))
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away is no error."""
+
+    def stop(self) -> None:
+        self.board.close()
+        self.shutdown()
+        self.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    timeout = _PATIENCE
+    server_version, sys_version = "epf", ""
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def _refuse(self) -> None:
+        self._send(HTTPStatus.METHOD_NOT_ALLOWED, "This page is read only.\n", more={"Allow": "GET, HEAD"})
+
+    do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_TRACE = do_CONNECT = _refuse
+
+    def _answer(self, body: bool) -> None:
+        server = self.server
+        if not server.answers_to(self.headers.get("Host")):
+            return self._send(HTTPStatus.MISDIRECTED_REQUEST, "This server does not answer to that name.\n", body)
+        if not server.room.acquire(blocking=False):
+            return self._send(HTTPStatus.SERVICE_UNAVAILABLE, "Too many readers: try again later.\n", body)
+        try:
+            path = urlsplit(self.path).path
+            if not path.startswith("/static/") and not self._is_allowed():  # the page's code is no secret
+                return self._send(HTTPStatus.UNAUTHORIZED, "Give the token: add ?token=... to the address.\n", body)
+            if path in _FILES:
+                name, type_ = _FILES[path]
+                return self._send(HTTPStatus.OK, (files("epf.run.watch") / "static" / name).read_bytes(), body, type_)
+            if path == "/posterior.json":
+                return self._send(HTTPStatus.OK, server.board.view.text + "\n", body, "application/json")
+            if path == "/metrics":
+                text = metrics(server.board.view.numbers)
+                return self._send(HTTPStatus.OK, text, body, "text/plain; version=0.0.4; charset=utf-8")
+            if path == "/events":
+                return self._events(body)
+            return self._send(HTTPStatus.NOT_FOUND, "There is no such page.\n", body)
+        finally:
+            server.room.release()
+
+    def _is_allowed(self) -> bool:
+        token = self.server.token
+        if token is None:
+            return True
+        given = parse_qs(urlsplit(self.path).query).get("token", [])
+        given += [self.headers.get("Authorization", "").removeprefix("Bearer ")]
+        return any(hmac.compare_digest(one.encode(), token.encode()) for one in given)
+
+    def _events(self, body: bool) -> None:
+        """Server-sent events: all there is, and from then on what is new, as fast as this reader takes it."""
+        self._head(HTTPStatus.OK, "text/event-stream; charset=utf-8", {})
+        if not body:
+            return
+        board, version, seen = self.server.board, -1, Seen()
+        board.join(1)
+        try:
+            self.wfile.write(b"retry: 1000\n\n")
+            while not board.closed:
+                view = board.wait(version, _PING)
+                if view.version > version:
+                    message, seen = news(view, seen)
+                    self.wfile.write(f"data: {message}\n\n".encode())
+                    version = view.version
+                else:
+                    self.wfile.write(b": still here\n\n")
+                self.wfile.flush()
+        except OSError:  # the browser has gone, or takes nothing in
+            self.close_connection = True
+        finally:
+            board.join(-1)
+
+    def _send(
+        self,
+        status: HTTPStatus,
+        content: str | bytes,
+        body: bool = True,
+        type_: str = "text/plain; charset=utf-8",
+        more: dict[str, str] | None = None,
+    ) -> None:
+        content = content.encode() if isinstance(content, str) else content
+        self._head(status, type_, {"Content-Length": str(len(content)), **(more or {})})
+        if body:
+            self.wfile.write(content)
+
+    def _head(self, status: HTTPStatus, type_: str, more: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": type_, **_HEADERS, **more}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Standard error belongs to the stream."""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(name: str) -> bool:
+    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)

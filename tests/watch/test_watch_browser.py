@@ -1,0 +1,149 @@
+"""The page in a real browser: it moves, reads well at any width, survives a reload and a kill, and runs nothing foreign."""
+
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+import epf
+from browser import Browser
+from epf.run.watch._watch import watch_file
+from forged import resealed
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium; `make browser` installs Debian's"),
+    pytest.mark.usefixtures("quick_compilation"),
+]
+_, Y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=200, seed=3)
+METHOD = epf.SIR(20)
+EVIL = "<script>document.title = 'caught'</script><img src=x onerror=\"document.title = 'caught'\">"
+DRAWN = "charts.filter((one) => one.chart.plot).length"
+NEWEST = "track && track.times.length ? track.times[track.times.length - 1][1] : 0"
+INK = """(() => {  // pixels of the line's colour in the first chart
+  const canvas = document.querySelector(".chart canvas"), {width, height} = canvas;
+  const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+  const wanted = colour("--line").match(/[0-9a-f]{2}/gi).map((two) => parseInt(two, 16));
+  let found = 0;
+  for (let i = 0; i < data.length; i += 4) found += wanted.every((v, j) => Math.abs(v - data[i + j]) < 8);
+  return found;
+})()"""
+
+
+@pytest.fixture
+def browser(tmp_path):
+    with Browser(tmp_path / "profile") as browser:
+        yield browser
+
+
+def updated(stream, count):
+    for y in Y[stream.num_observations : stream.num_observations + count]:
+        stream.update(y)
+
+
+def test_a_running_stream_moves_the_page_and_a_killed_one_goes_on(browser, tmp_path):
+    stream, path = epf.Stream(epf.zoo.Sin(), METHOD), tmp_path / "run.epf"
+    watch = stream.watch()
+    browser.open(watch.url)
+    browser.until("!find('empty').hidden && find('status').textContent === 'Live'")
+    updated(stream, 50)
+    browser.until(f"({NEWEST}) === 50 && {DRAWN} >= 7")  # theta twice, y, x, and three of the run at least
+    assert browser.until(INK) > 100
+    before = browser.run("document.querySelector('.chart canvas').toDataURL()")
+    updated(stream, 50)
+    browser.until(f"({NEWEST}) === 100 && document.querySelector('.chart canvas').toDataURL() !== '{before}'")
+    shown = browser.run("document.body.innerText")
+    assert f"mean {stream.posterior.mean['theta']:.4g}" in shown
+    assert stream.verdict.findings[0].sentence in shown
+
+    browser.open(watch.url)  # a reload
+    browser.until(f"({NEWEST}) === 100 && track.times.length === 100 && {DRAWN} >= 7")
+
+    stream.save(path)
+    port = watch.port
+    watch.close()  # killed
+    browser.until("find('status').dataset.state === 'lost'")
+    stream = epf.Stream.load(path, epf.zoo.Sin())
+    with stream.watch(port):
+        browser.until("find('status').dataset.state === 'live' && track.breaks.length === 1")
+        updated(stream, 50)
+        browser.until(f"({NEWEST}) === 150 && track.times.length === 150")
+    refused = [one for one in browser.said if "net::ERR" not in str(one)]  # the lost connection is all it may speak of
+    assert not refused
+
+
+@pytest.mark.parametrize(("width", "dark"), [(360, False), (1200, True)])
+def test_nothing_sticks_out_and_a_keyboard_reads_the_charts(browser, width, dark):
+    stream = epf.Stream(epf.zoo.Sin(), METHOD)
+    browser.resize(width, 800)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    browser._call("Emulation.setEmulatedMedia", features=[scheme])
+    with stream.watch() as watch:
+        updated(stream, 60)
+        browser.open(watch.url)
+        browser.until(f"({NEWEST}) === 60 && {DRAWN} >= 4 && charts[1].chart.data")
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        ground = browser.run("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, ground[4:-1].split(","))) < 384) == dark
+        browser.run("document.querySelector('.chart').focus()")
+        for key in ("Home", "ArrowRight", "ArrowRight"):
+            browser.press(key)
+        assert browser.run("document.querySelector('.readout').textContent").startswith("t = 3: median ")
+        browser.press("End")
+        browser.press("+")
+        low, high = browser.run("[charts[0].chart.plot.scales.x.min, charts[0].chart.plot.scales.x.max]")
+        assert 25 < low < high <= 60
+        browser.press("Escape")
+        assert browser.run("charts[0].chart.plot.scales.x.min") == 1
+        browser.run("document.activeElement.blur()")
+        for _ in range(3):
+            browser.press("Tab")
+        assert not browser.said
+
+
+def test_contrast_is_enough_in_light_and_dark(browser):
+    """4.5 to 1 for text, 3 to 1 for lines (WCAG 2.2, success criteria 1.4.3 and 1.4.11)."""
+    stream = epf.Stream(epf.zoo.Sin(), METHOD)
+    with stream.watch() as watch:
+        browser.open(watch.url)
+        for scheme in ("light", "dark"):
+            browser._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            names = ("ground", "card", "ink", "quiet", "line", "mark", "dot", "good", "doubtful", "bad")
+            shade = {name: brightness(browser.run(f"colour('--{name}')")) for name in names}
+            for name in ("ink", "quiet", "line", "good", "doubtful", "bad", "mark", "dot"):
+                for behind in ("ground", "card"):
+                    bright, dim = sorted((shade[name], shade[behind]), reverse=True)
+                    assert (bright + 0.05) / (dim + 0.05) >= 4.5, (scheme, name, behind)
+
+
+def brightness(colour):
+    """Relative luminance, as WCAG defines it."""
+    parts = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_foreign_text_is_shown_and_not_run(browser, tmp_path):
+    stream, path = epf.Stream(epf.zoo.Sin(), METHOD), tmp_path / "run.epf"
+    for y in Y[:5]:
+        stream.update(y)
+    stream.save(path)
+
+    def change(header, top, data):
+        summary = header["facts"]["summary"]
+        summary["parameters"][0]["label"] = summary["model"] = summary["method"] = EVIL
+        summary["verdict"]["reasons"] = [[2, EVIL]]
+        return data
+
+    path.write_bytes(resealed(path.read_bytes(), change))
+    with watch_file(path) as watch:
+        browser.open(watch.url)
+        browser.until(f"({NEWEST}) === 5")
+        time.sleep(0.3)
+        assert browser.run("document.body.innerText").count("<script>") >= 4
+        assert browser.run("document.querySelectorAll('main script, main img, header img').length") == 0
+        assert "caught" not in browser.run("document.title").split("<script>")[0]
+        # The policy would stop it even if a mistake let it in.
+        browser.run("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.caught = 1\">')")
+        time.sleep(0.3)
+        assert browser.run("window.caught === undefined")
