@@ -214,11 +214,16 @@ def test_a_batch_of_laws_is_refused_and_the_cure_named():
     assert laws.check_law(law, "initial()") is law
 
 
+class LostDigits(dist.Poisson):
+    """As NumPyro's negative binomial in single precision: log p up to 3 at mean 3 and a concentration of 1e10."""
+
+    def log_prob(self, value):
+        return super().log_prob(value) + 4.0
+
+
 def test_a_probability_above_one_is_no_number():
-    """NumPyro's negative binomial in single precision gives log p = 1.5 to 3 at mean 3 and a concentration of 1e10."""
-    lost, right = dist.NegativeBinomial2(3.0, 1e10), dist.NegativeBinomial2(3.0, 10.0)
-    assert float(lost.log_prob(3)) > 1.0
-    assert np.isnan(laws.log_weight_observed(lost, jnp.asarray(3.0)))
+    right = dist.NegativeBinomial2(3.0, 10.0)
+    assert np.isnan(laws.log_weight_observed(LostDigits(3.0), jnp.asarray(3.0)))
     assert float(laws.log_weight_observed(right, jnp.asarray(3.0))) == pytest.approx(float(right.log_prob(3)))
     certain = dist.Bernoulli(1.0)
     assert float(laws.log_weight_observed(certain, jnp.asarray(1.0))) == pytest.approx(0.0, abs=1e-5)

@@ -14,9 +14,8 @@ from epf.filters._learner import BoundLearner, PolynomialLearner
 from epf.filters._particle import BoundParticleFilter
 from epf.filters._storvik import bound_exactly
 from epf.model._model import StateSpaceModel
-from epf.model._settings import instance
 from epf.posterior.samplers._automatic import default_sampler
-from epf.statistics._approximation import Approximation, Chebyshev
+from epf.statistics._approximation import Chebyshev
 from epf.statistics._log_polynomial import LogPolynomial
 
 
@@ -30,8 +29,6 @@ class EPF(PolynomialLearner):
     Metropolis(steps) and Laplace(). Theta is drawn every `refresh` steps: at every step at first, and half as often while
     nothing is resampled. A `discount` below 1 forgets the past at that rate per step, for parameters that drift slowly.
     """
-
-    approximation: Approximation | None = instance(None, Approximation, example="epf.Chebyshev(order)", optional=True)
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> BoundParticleFilter:
         bound = self.parts(model, u)

@@ -20,7 +20,7 @@ from epf.model._settings import count, instance, number
 from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler
 from epf.statistics import _follow as following
-from epf.statistics._approximation import Approximation, Chebyshev, Taylor
+from epf.statistics._approximation import Approximation, Taylor
 from epf.statistics._base import Gibbs
 from epf.statistics._log_polynomial import LogPolynomial, try_out
 from epf.statistics._mixture import GibbsMixture
@@ -29,9 +29,9 @@ _EAGER = 4  # times `refresh` steps at the start, in which theta is drawn at eve
 
 
 class PolynomialLearner(ParticleFilter):
-    """Settings of a filter whose particles carry a polynomial log-density."""
+    """Settings of a filter whose particles may carry a polynomial log-density (Chebyshev() if no approximation is given)."""
 
-    approximation: Approximation = instance(Chebyshev(), Approximation, example="epf.Chebyshev(order)")
+    approximation: Approximation | None = instance(None, Approximation, example="epf.Chebyshev(order)", optional=True)
     sampler: Sampler | None = instance(None, Sampler, example="epf.samplers.InverseCDF()", optional=True)
     refresh: int = count(10)
     discount: float = number(1.0, above=0.0, high=1.0)

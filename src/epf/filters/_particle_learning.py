@@ -21,6 +21,7 @@ from epf.model._settings import count, one_of
 from epf.smc._weights import weigh
 from epf.smc.proposals._base import log_likelihood
 from epf.smc.proposals._gaussian import Optimal
+from epf.statistics._approximation import Chebyshev
 from epf.statistics._automatic import STATISTICS, check_conjugate, choose_gibbs
 from epf.statistics._conjugate import Conjugate
 
@@ -40,7 +41,7 @@ class ParticleLearning(PolynomialLearner):
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundParticleLearning":
         check_conjugate("ParticleLearning", self.statistics, model, u)
-        gibbs = choose_gibbs(model, u, self.statistics, self.approximation, self.sampler, self.discount)
+        gibbs = choose_gibbs(model, u, self.statistics, self.approximation or Chebyshev(), self.sampler, self.discount)
         return BoundParticleLearning(*self.parts(model, u), gibbs, u, self.refresh)
 
 
