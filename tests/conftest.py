@@ -1,9 +1,7 @@
 """What every test shares: the compilation cache, quick compilation, double precision, and warnings as failures."""
 
-import hashlib
 import os
-import platform
-from importlib.metadata import version
+import runpy
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,8 @@ import pytest
 _ROOT = Path(__file__).parent.parent
 
 
-def _cache_folder() -> Path:
-    """One folder per version of JAX and kind of processor: compiled code fits no other."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else [platform.processor()]
-    kinds = {line for line in lines if line.split(":")[0].strip() in ("model name", "flags", "Features", "CPU part")}
-    processor = hashlib.sha256("\n".join([platform.machine(), *sorted(kinds)]).encode()).hexdigest()[:8]
-    return _ROOT / ".jax_cache" / f"{version('jax')}-{version('jaxlib')}-{processor}"
+# By path: importing `epf` here would be too early for the run-time type checks.
+_CACHE = runpy.run_path(str(_ROOT / "src" / "epf" / "storage" / "_cache.py"))
 
 
 def _use_compilation_cache() -> None:
@@ -26,20 +19,10 @@ def _use_compilation_cache() -> None:
     By environment variables, which these processes inherit, and so before JAX is imported. A folder that cannot be
     written costs time and fails no test: JAX only warns.
     """
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        folder = _cache_folder()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            return
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
-    # NumPyro orders the leaves of a distribution by a set of names, and the order is part of a program: the processes of
-    # pytest-xdist and of tests, which start later, order them alike in every run.
-    os.environ.setdefault("PYTHONHASHSEED", "0")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # hundreds of small programs add up
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
-    # Otherwise the path of the folder is part of every key, and a cache that was moved or copied is of no use.
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
+    folder = _ROOT / ".jax_cache" / _CACHE["kind_of_machine"]()
+    # The processes of pytest-xdist and of tests, which start later, hash alike in every run (see `epf.cache`).
+    for name, value in {"PYTHONHASHSEED": "0", **_CACHE["settings"](folder)}.items():
+        os.environ.setdefault(name, value)
 
 
 _use_compilation_cache()

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from epf.smc import resampling as resampling
     from epf.statistics._approximation import Chebyshev as Chebyshev
     from epf.statistics._approximation import Taylor as Taylor
+    from epf.storage._cache import cache as cache
 
 # Everything loads when it is first named, so that `import epf` costs little more than importing JAX.
 _LATE = {
@@ -79,6 +80,7 @@ _LATE = {
     "Result": "epf.results._result",
     "score": "epf.results._score",
     "Comparison": "epf.run._compare",
+    "cache": "epf.storage._cache",
     "compare": "epf.run._compare",
     "Explanation": "epf.run._explain",
     "explain": "epf.run._explain",
