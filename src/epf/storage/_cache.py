@@ -58,11 +58,11 @@ def _version(package: str) -> str:
 
 def prepared(folder: str | os.PathLike[str] | None) -> Path:
     """The folder for this kind of machine, made if it is not there; an error if others could write to it."""
-    from epf.errors import SettingError
+    from epf.errors import SettingError, reason
 
-    base = _users_folder() if folder is None else Path(folder)
-    path = base / kind_of_machine()
     try:
+        base = _users_folder() if folder is None else Path(folder)
+        path = base / kind_of_machine()
         for owned in (base, path):
             owned.mkdir(mode=0o700, parents=True, exist_ok=True)
             facts = owned.stat()
@@ -72,9 +72,9 @@ def prepared(folder: str | os.PathLike[str] | None) -> Path:
                     "alone (chmod 700)."
                 )
         _prune(path)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # there may be no home
         raise SettingError(
-            f"{path} cannot be used for compiled programs ({error.strerror}): choose another folder."
+            f"{folder or 'The user cache folder'} cannot be used for compiled programs ({reason(error)}): choose another one."
         ) from None
     return path
 
