@@ -74,7 +74,7 @@ def prepared(folder: str | os.PathLike[str] | None) -> Path:
         _prune(path)
     except (OSError, RuntimeError) as error:  # there may be no home
         raise SettingError(
-            f"{folder or 'The user cache folder'} cannot be used for compiled programs ({reason(error)}): choose another one."
+            f"{folder or 'The cache folder'} cannot be used for compiled programs ({reason(error)}): choose another one."
         ) from None
     return path
 
