@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.model._settings import Settings
+from epf.numerics._compile import compiled
 from epf.numerics._keys import step_key
 from epf.posterior._posterior import Posterior
 
@@ -137,13 +138,13 @@ class Filter(Settings):
         return ()
 
 
-@eqx.filter_jit
+@compiled
 def start(bound: BoundFilter, root: PRNGKeyArray) -> Any:
     """The filter's state before the first observation."""
     return strong(bound.init(step_key(root, 0)))
 
 
-@eqx.filter_jit
+@compiled
 def posterior_of(bound: BoundFilter, state: Any) -> Posterior:
     """The posterior, compiled as one program: step by step JAX would compile hundreds."""
     return bound.posterior(state)

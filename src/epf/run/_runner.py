@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.filters._base import BoundFilter, Past, ReplayingFilter, strong
 from epf.model._model import StateSpaceModel
+from epf.numerics._compile import compiled
 from epf.numerics._keys import step_key
 from epf.offline._base import Offline, Sequential
 from epf.results._record import Record, record
@@ -87,7 +88,7 @@ class IterationEngine(Engine):
         return self.method.between(key, self.model, data.ys, data.us, state)
 
 
-@eqx.filter_jit
+@compiled
 def run_block(
     engine: Engine, root: PRNGKeyArray, state: Any, done: Array, count: Array, data: Data, room: int
 ) -> tuple[Any, Any, Array]:
