@@ -21,7 +21,6 @@ from epf.model._laws import is_gaussian
 from epf.model._model import StateSpaceModel, initial_law, parameters, transition_law
 from epf.model._parameters import Parameters
 from epf.model._settings import Rule, count, is_number, is_whole, number, require_count, setting
-from epf.numerics._compile import compiled
 from epf.numerics._keys import root_key
 from epf.numerics._sums import Compensated
 from epf.offline._grid_posterior import GridPosterior
@@ -190,7 +189,7 @@ class BoundPointMass(BoundFilter):
         return make_axes(self.parameters, self.settings.grid, points)
 
 
-@compiled
+@eqx.filter_jit
 def run(method: PointMass, model: StateSpaceModel, ys: Array, us: Array | None) -> tuple[GridPosterior, Info]:
     """The posterior after a whole series, and the Info of each step; compiles faster than a fit with its history."""
     bound, key = method.bind(model), root_key(0)  # the key is unused: nothing is random

@@ -17,7 +17,6 @@ from numpyro.distributions import Distribution, biject_to, constraints
 from epf.errors import UnsupportedModelError
 from epf.model._laws import gaussian_moments, is_gaussian, support
 from epf.model._parameters import Parameters
-from epf.numerics._compile import compiled
 from epf.numerics._keys import particle_keys, root_key, threefry_key
 
 _DROP = 18.0  # nats: 6 standard deviations of a normal prior
@@ -120,7 +119,7 @@ class Chart(eqx.Module):
         return jnp.where(jnp.isfinite(target), z, target)
 
 
-@compiled
+@eqx.filter_jit
 def _pivots(params: Parameters) -> dict[str, Array]:
     """The medians of the priors with one bound, on the real line."""
     found = dict[str, Array]()

@@ -14,7 +14,6 @@ from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import as_parameter
 from epf.numerics._chunks import in_chunks
-from epf.numerics._compile import compiled
 from epf.numerics._keys import packed, particle_keys, root_key, unpacked
 from epf.polynomial._indices import Indices
 from epf.posterior._chart import Chart, prior_box
@@ -283,7 +282,7 @@ def try_out(gibbs: LogPolynomial, u: Array | None) -> None:
     _check_defined(gibbs, u, np.asarray(theta), "on the box", remedy)
 
 
-@compiled
+@eqx.filter_jit
 def _prior_at(
     chart: Chart, low: Float[Array, " p"], high: Float[Array, " p"], points: Float[Array, "points p"]
 ) -> tuple[Float[Array, "points p"], Float[Array, ""], Float[Array, ""]]:

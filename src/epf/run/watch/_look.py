@@ -5,11 +5,11 @@ A quantile costs a pass over all particles for every bit, so a step has only tho
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from epf.numerics._compile import compiled
 from epf.posterior._posterior import Posterior
 from epf.run.watch._numbers import plain
 from epf.run.watch._track import LEVELS
@@ -41,7 +41,7 @@ def look(posterior: Posterior, t: int, shown: int) -> Look:
     return Look(t, quantiles, tuple(each))
 
 
-@compiled
+@eqx.filter_jit
 def _look(
     posterior: Posterior, levels: Float[Array, " levels"], shown: int
 ) -> tuple[Float[Array, "levels p"], Float[Array, "points shown"], Float[Array, "shown points"]]:
