@@ -5,8 +5,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import jax
-
 _PACKAGE = str(Path(__file__).parent)
 
 
@@ -83,6 +81,8 @@ def kind(value: Any) -> str:
         return "None"
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    import jax  # late: `import epf` and the start of the command stay quick
+
     if isinstance(value, jax.Array):
         return f"an array of shape {value.shape}"
     return "text" if isinstance(value, str) else type(value).__name__
