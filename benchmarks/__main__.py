@@ -4,11 +4,15 @@ import os
 import subprocess
 import sys
 
-NAMES = ("bootstrap", "extended", "accuracy", "storvik", "memory", "imports", "watch")
+NAMES = ("bootstrap", "extended", "accuracy", "storvik", "memory", "imports", "watch", "nodes")
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or NAMES
-    one_core = {**os.environ, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1"}
+    one_core = {
+        **os.environ,
+        "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen=false {os.environ.get('XLA_FLAGS', '')}",
+        "OMP_NUM_THREADS": "1",
+    }
     for name in wanted:
         if name not in NAMES:
             sys.exit(f"There is no benchmark {name!r}: choose from {', '.join(NAMES)}.")

@@ -35,7 +35,8 @@ outside of 0.7 to 1.43, and *near* in between.
 `make prove` runs all methods on all cases and resumes where it was stopped; `python -m proving --method default --case nile`
 runs one. This page and its pictures are made by `python -m proving.summary --page` from the files in `proving/results`.
 Every run had one core, of an x86 server with JAX 0.11.2 or, a few of the default, of a Neoverse N1 with JAX 0.10.2.
-Seconds include compilation unless the table says otherwise.
+Seconds include compilation unless the table says otherwise. The runs of the EPF are older than its exact sums for separable
+models.
 """
 
 

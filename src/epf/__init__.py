@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from epf.statistics._approximation import Taylor as Taylor
     from epf.storage._cache import cache as cache
 
-# Everything loads when it is first named, so that `import epf` costs little more than importing JAX.
+# Everything loads when it is first named, so that `import epf` imports nothing else, not even JAX.
 _LATE = {
     "AssumedParameterFilter": "epf.filters._assumed_parameter",
     "EPF": "epf.filters._epf",

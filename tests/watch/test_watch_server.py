@@ -115,7 +115,8 @@ def test_a_reader_that_takes_nothing_holds_nobody_up(board, server):
     other = Reader(server)
     for t in range(1, 200):
         board.post(numbers(t), track._replace(joined=t))  # all of the track each time: far more than a socket holds
-    other.until(199)
+    other.until(199)  # or time is out
+    assert len(other.rows) == len(track.rows)
     other.close()
     idle.close()
 

@@ -22,7 +22,8 @@ from epf.statistics._log_polynomial import LogPolynomial
 class EPF(PolynomialLearner):
     """Learns the parameters of any model from one statistic per particle, at a cost that does not grow.
 
-    Where the model is separable the statistic is exact, as epf.Storvik's; `epf.explain` tells. Elsewhere it is a polynomial,
+    Where the model is separable the statistic is exact, as epf.Storvik's (and theta drawn at every step where it is
+    conjugate); `epf.explain` tells. Elsewhere it is a polynomial,
     and everywhere if an `approximation`, a `sampler` or a `discount` is chosen.
 
     `approximation` is epf.Chebyshev(...) or epf.Taylor(...); `sampler` is one of epf.samplers.InverseCDF(), Slice(),

@@ -102,7 +102,7 @@ def propose(
     """The new part of every particle's state, the state, and its log-weight: zero where nothing was observed.
 
     The condition also makes XLA for CPUs compute the proposal once, and not anew wherever a result is used: a step of
-    stochastic volatility takes 0.6 times as long.
+    stochastic volatility takes half as long (`python -m benchmarks nodes`, docs/decisions/0030).
     """
 
     def one(key: PRNGKeyArray, x_prev: Array, theta: Array) -> tuple[Array, Array, Array]:
