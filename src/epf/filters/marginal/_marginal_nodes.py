@@ -26,6 +26,7 @@ from epf.filters.marginal._posterior import NodePosterior, Surface, weighted_poi
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._keys import packed, particle_keys, root_key, unpacked
+from epf.numerics._linear_algebra import log_determinant
 from epf.posterior._chart import Chart
 
 NONE = -1  # `replayed` while there are no new filters
@@ -33,6 +34,7 @@ _FEW = 0.3  # share of the nodes: new ones are drawn when the effective number f
 _LEAST = 0.25  # share of the nodes: the least effective number under a flattened posterior
 _PROGRESS = 0.8  # new nodes help if this share of their effective number is above that of the old
 _HIGHER = 1.0  # nats of evidence that new nodes must have found more, to be better in any case
+_NARROWER = 0.5  # log of the squared volume, by which new nodes must be closer together to be better in any case
 _PRIOR_DRAWS = 2048
 _REACH = 4.0  # robust standard deviations, at which draws of the prior are clipped to place the first nodes
 
@@ -50,6 +52,8 @@ class MarginalState(eqx.Module):
     """How often new nodes were drawn."""
     reached: Float[Array, ""]
     """The effective number of nodes when they were last drawn."""
+    tried: Int[Array, ""]
+    """The observations until then."""
     stalled: Bool[Array, ""]
     """Whether drawing them anew did not help then."""
     seed: UInt32[Array, "3"]
@@ -80,9 +84,10 @@ class MarginalNodes(ReplayingFilter):
 
     def init(self, key: PRNGKeyArray) -> MarginalState:
         nodes = self._fresh(self._first_proposal(), jnp.asarray(0), packed(key)).weighed()
-        counts = jnp.asarray(0), jnp.asarray(NONE), jnp.asarray(0), jnp.asarray(float(self.nodes)), jnp.asarray(False)
+        counts = jnp.asarray(0), jnp.asarray(NONE), jnp.asarray(0)
+        fits = jnp.asarray(float(self.nodes)), jnp.asarray(0), jnp.asarray(False)
         surface = Surface.of_prior(self.chart, nodes, self.points.surface)
-        return MarginalState(nodes, surface, nodes, *counts, packed(key))
+        return MarginalState(nodes, surface, nodes, *counts, *fits, packed(key))
 
     def step(
         self, key: PRNGKeyArray, state: MarginalState, y: Float[Array, "*y"], u: Array | None, past: Past | None = None
@@ -186,9 +191,14 @@ class MarginalNodes(ReplayingFilter):
         old = state.old
         # Far from the posterior one node has all the weight, of the old nodes and of the new: then the higher ones win.
         higher = nodes.log_mass + nodes.level.value > old.log_mass + old.level.value + _HIGHER
-        better = first | higher | (nodes.effective > old.effective)
+        # An observation that tells much makes the posterior far narrower than the gaps between nodes. Then neither the
+        # effective number nor the evidence of new nodes need be higher, as an old one may have been near the peak by chance;
+        # but they come from a flattened posterior, and contract round by round until they resolve it.
+        contracted = log_determinant(old.proposal.lower) - log_determinant(nodes.proposal.lower) > _NARROWER
+        narrower = contracted & (old.effective < _LEAST * self.nodes)
+        better = first | higher | narrower | (nodes.effective > old.effective)
         kept = jax.tree.map(lambda one, other: jnp.where(better, one, other), nodes, old)
-        stalled = ~higher & (_PROGRESS * nodes.effective < old.effective)
+        stalled = ~higher & ~narrower & (_PROGRESS * nodes.effective < old.effective)
         return MarginalState(
             kept,
             Surface.through(kept, self.points.surface),
@@ -197,6 +207,7 @@ class MarginalNodes(ReplayingFilter):
             jnp.where(first, state.replayed, NONE),
             jnp.where(first, state.rounds, state.rounds + 1),
             jnp.where(first, state.reached, jnp.maximum(old.effective, nodes.effective)),
+            jnp.where(first, state.tried, state.t),
             jnp.where(first, state.stalled, stalled),
             state.seed,
         )
@@ -211,9 +222,13 @@ class MarginalNodes(ReplayingFilter):
         )
 
     def _is_due(self, state: MarginalState) -> Bool[Array, ""]:
-        """Whether few nodes count; where new ones did not help, only when far fewer count than then."""
+        """Whether few nodes count. Where new ones did not help: if far fewer count than then, or twice the observations.
+
+        With observations doubled from try to try, all replays together cost as much as two of the last.
+        """
         count = state.old.effective
-        return (count < _FEW * self.nodes) & (~state.stalled | (count < _PROGRESS * state.reached))
+        again = (count < _PROGRESS * state.reached) | (state.t >= 2 * state.tried)
+        return (count < _FEW * self.nodes) & (~state.stalled | again)
 
     def _begin(self, state: MarginalState) -> MarginalState:
         """The state with new nodes, drawn from a distribution near the posterior."""

@@ -158,7 +158,8 @@ class Nodes(eqx.Module):
         design = design / jnp.sqrt(near @ jnp.square(design) + 1e-12)
         square = (design * near[:, None]).T @ design + _RIDGE * jnp.eye(design.shape[1])
         slopes = solve(cholesky(square), (design * near[:, None]).T @ (variance - middle))
-        return 0.5 * (middle + design @ slopes)
+        # Far from the nodes that count the parabola says nothing: a node's own variance bounds it.
+        return 0.5 * jnp.clip(middle + design @ slopes, 0.0, 2.0 * jnp.maximum(self.variance, middle))
 
 
 def _pooled(values: Float[Array, "streams nodes"]) -> Float[Array, " nodes"]:
