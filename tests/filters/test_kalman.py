@@ -6,7 +6,7 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf.errors import UnsupportedModelError
+from epf.errors import EPFWarning, UnsupportedModelError
 from models import kalman, run
 from scoring import scores
 
@@ -40,6 +40,41 @@ def test_filter_and_evidence_are_the_textbooks(form, float64):
     sds = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
     np.testing.assert_allclose(result.history["state_sd"], sds, rtol=1e-6)
     assert result.log_evidence == pytest.approx(log_evidence, rel=1e-8)
+
+
+class Multiplied(Drift):
+    """The same walk, seen with errors that multiply: y is the exponential of what `Drift` observes, or its logistic."""
+
+    scale: str = "log"
+
+    def observation(self, p, x, u):
+        if self.scale == "log":
+            return dist.LogNormal(x + 2.0 * p.offset, 0.4)
+        return dist.TransformedDistribution(super().observation(p, x, u), dist.transforms.SigmoidTransform())
+
+
+@pytest.mark.parametrize("scale", ["log", "logit"])
+def test_observations_that_are_a_function_of_gaussian_ones(scale, float64):
+    """As exact as on the Gaussian scale; the evidence has the derivative of the function."""
+    _, seen = epf.simulate(Drift(), {"drift": 0.3, "offset": -0.5}, steps=30, seed=4)
+    seen[7] = np.nan
+    y = np.exp(seen) if scale == "log" else 1.0 / (1.0 + np.exp(-seen))
+    slope = seen if scale == "log" else np.log(y) + np.log1p(-y)
+    expected, result = epf.fit(Drift(), seen, epf.Kalman()), epf.fit(Multiplied(scale), y, epf.Kalman())
+    np.testing.assert_allclose(result.history["state_mean"], expected.history["state_mean"], rtol=1e-8)
+    assert result.sd["offset"] == pytest.approx(expected.sd["offset"], rel=1e-8)
+    assert result.log_evidence == pytest.approx(expected.log_evidence - np.nansum(slope), rel=1e-8)
+
+
+def test_a_value_that_no_gaussian_gives_is_set_aside():
+    _, seen = epf.simulate(Drift(), {"drift": 0.3, "offset": -0.5}, steps=30, seed=4)
+    y = np.exp(seen)
+    y[11] = -1.0
+    with pytest.warns(EPFWarning, match="set aside"):
+        result = epf.fit(Multiplied(), y, epf.Kalman())
+    assert result.record.info.collapsed.sum() == 1
+    y[11] = np.nan
+    assert result.mean == epf.fit(Multiplied(), y, epf.Kalman()).mean
 
 
 @pytest.mark.parametrize("unscented", [False, True])

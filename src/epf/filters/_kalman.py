@@ -10,7 +10,7 @@ Neither learns a noise scale: the mean of y does not depend on it, so y is uncor
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,10 +18,19 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
+from numpyro.distributions.transforms import Transform
 
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters._base import BoundFilter, Caveat, Filter, Info
-from epf.model._laws import gaussian_moments, is_gaussian, marginal_gaussian_log_density, without_missing
+from epf.filters._lines import Gaussian, Line, Moments, fitted, tangent
+from epf.model._laws import (
+    gaussian_moments,
+    gaussian_of,
+    is_gaussian,
+    marginal_gaussian_log_density,
+    to_gaussian,
+    without_missing,
+)
 from epf.model._model import (
     StateSpaceModel,
     advance,
@@ -40,24 +49,6 @@ from epf.posterior._posterior import ErrorEstimate, Posterior
 from epf.smc.proposals._gaussian import condition
 
 _PRIOR_DRAWS = 4096
-
-
-class Gaussian(eqx.Module):
-    """Mean and covariance of the state followed by the unconstrained parameters."""
-
-    mean: Float[Array, " n"]
-    covariance: Float[Array, "n n"]
-
-
-class Line(NamedTuple):
-    """A law of z replaced by a linear one: N(mean + slope (z - E z), noise)."""
-
-    mean: Float[Array, " k"]
-    slope: Float[Array, "k n"]
-    noise: Float[Array, "k k"]
-
-
-Moments = Callable[[Array], tuple[Array, Array]]  # mean and covariance of a law, given z
 
 
 class Kalman(Filter):
@@ -102,10 +93,7 @@ class BoundKalman(BoundFilter):
 
     def line(self, moments: Moments, at: Gaussian) -> Line:
         """The linear law in place of `moments`, near the Gaussian `at`."""
-        if self.settings.unscented:
-            return _fitted(moments, at)
-        mean, noise = moments(at.mean)
-        return Line(mean, jax.jacfwd(lambda z: moments(z)[0])(at.mean), noise)
+        return (fitted if self.settings.unscented else tangent)(moments, at)
 
     def init(self, key: PRNGKeyArray) -> Gaussian:
         free_mean, free_covariance = _free_prior(self.parameters)
@@ -124,9 +112,10 @@ class BoundKalman(BoundFilter):
 
         mean, A, Q = self.line(moved_law, state)
         covariance = A @ state.covariance @ A.T + Q
-        predicted, H, R = self.line(lambda z: gaussian_moments(self._observation(z, u)), Gaussian(mean, covariance))
+        predicted, H, R = self.line(lambda z: gaussian_moments(self._observation(z, u)[0]), Gaussian(mean, covariance))
+        y, slope = to_gaussian(self._observation(mean, u)[1], y)
         residual = jnp.ravel(y) - predicted
-        log_evidence = marginal_gaussian_log_density(residual, H @ covariance @ H.T + R)
+        log_evidence = slope + marginal_gaussian_log_density(residual, H @ covariance @ H.T + R)
         collapsed = log_evidence == -jnp.inf  # an outlier beyond all numbers is set aside
         residual = jnp.where(collapsed, jnp.nan, residual)
         after = Gaussian(*condition(mean, covariance, residual, H, R))
@@ -151,8 +140,9 @@ class BoundKalman(BoundFilter):
     def _transition(self, z: Float[Array, " n"], u: Array | None) -> Distribution:
         return transition_law(self.model, *self.split(z), u)
 
-    def _observation(self, z: Float[Array, " n"], u: Array | None) -> Distribution:
-        return observation_law(self.model, *self.split(z), u)
+    def _observation(self, z: Float[Array, " n"], u: Array | None) -> tuple[Distribution, Transform | None]:
+        """The law of the observation, or of the Gaussian that it is a fixed function of, and that function."""
+        return gaussian_of(observation_law(self.model, *self.split(z), u))
 
     def _moved(self, z: Float[Array, " n"], noise: Float[Array, " k"], u: Array | None) -> Float[Array, " n"]:
         """The next joint vector, for one value of the transition's noise."""
@@ -168,7 +158,7 @@ class BoundKalman(BoundFilter):
             z = jnp.concatenate([jnp.zeros(self.split.size), free])
             self._require_linear("initial()", _start_moments, self._initial, free)
             self._require_linear("transition()", gaussian_moments, lambda z: self._transition(z, u), z)
-            self._require_linear("observation()", gaussian_moments, lambda z: self._observation(z, u), z)
+            self._require_linear("observation()", gaussian_moments, lambda z: self._observation(z, u)[0], z)
             quiet = jnp.zeros(gaussian_moments(self._transition(z, u))[0].shape)
             if self.settings.exact and not is_affine(lambda both: self._moved(both[0], both[1], u), (z, quiet)):
                 raise self._refusal("advance()", "is not linear")
@@ -207,33 +197,6 @@ def _rounding(y: Float[Array, " m"], predicted: Float[Array, " m"], total: Float
     slope = solve(cholesky(kept), filled)
     unit = jnp.finfo(y.dtype).eps * jnp.maximum(jnp.abs(jnp.nan_to_num(y)), jnp.abs(predicted))
     return jnp.sqrt(jnp.sum(jnp.square(slope * unit)))
-
-
-def _fitted(moments: Moments, at: Gaussian) -> Line:
-    """The law at sigma points z_0 = E z and E z +- sqrt(n + k) L_j, and the line that fits it best there.
-
-    k = max(3 - n, 0) matches the fourth moments of a Gaussian of up to three dimensions, and no weight is negative. What
-    the line leaves out is kept as sums of squares, so that the noise is a covariance whatever rounding does.
-    """
-    n = at.mean.shape[0]
-    if n == 0:
-        mean, noise = moments(at.mean)
-        return Line(mean, jnp.zeros((mean.shape[0], 0)), noise)
-    total = max(n, 3)
-    values, vectors = jnp.linalg.eigh(at.covariance)
-    known = values <= jnp.finfo(values.dtype).eps * values[-1]  # directions without spread
-    root = jnp.sqrt(jnp.where(known, 0.0, values))
-    reach = jnp.sqrt(1.0 * total) * (vectors * root).T  # one step a row
-    middle, middle_noise = moments(at.mean)
-    (above, noise_above), (below, noise_below) = (jax.vmap(moments)(at.mean + side * reach) for side in (1.0, -1.0))
-    centre = (total - n) / total
-    mean = centre * middle + 0.5 * jnp.sum(above + below, axis=0) / total
-    noise = centre * middle_noise + 0.5 * jnp.sum(noise_above + noise_below, axis=0) / total
-    bent = 0.5 * (above + below) - mean
-    noise += bent.T @ bent / total + centre * jnp.outer(middle - mean, middle - mean)
-    rise = 0.5 * (above - below).T / jnp.sqrt(1.0 * total)
-    slope = rise @ (vectors * jnp.where(known, 0.0, 1.0 / jnp.where(known, 1.0, root))).T
-    return Line(mean, slope, noise)
 
 
 class GaussianPosterior(Posterior):

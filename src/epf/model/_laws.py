@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
+from numpyro.distributions.transforms import ExpTransform, SigmoidTransform, SoftplusTransform, Transform
 
 from epf.errors import ModelError, kind
 from epf.numerics._keys import threefry_key
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 
+_FIXED = (ExpTransform, SigmoidTransform, SoftplusTransform)  # functions of each component, without parameters
 _ROUNDING = 0.01  # log-probabilities of nearly certain values may exceed 0 by this much
 
 
@@ -71,6 +73,33 @@ def gaussian_moments(law: Distribution) -> tuple[Float[Array, " k"], Float[Array
     if covariance is None:
         covariance = jnp.diag(jnp.ravel(jnp.broadcast_to(law.variance, law.event_shape)))
     return mean, jnp.asarray(covariance, float)
+
+
+def gaussian_of(law: Distribution) -> tuple[Distribution, Transform | None]:
+    """The Gaussian law behind one whose value is a fixed function of a Gaussian's, and that function.
+
+    A lognormal value, for example, is the exponential of a normal one. Functions with parameters of their own do not count.
+    """
+    if isinstance(law, dist.Independent):
+        base, function = gaussian_of(law.base_dist)
+        return base.to_event(law.reinterpreted_batch_ndims), function
+    fixed = isinstance(law, dist.TransformedDistribution) and [type(part) in _FIXED for part in law.transforms] == [
+        True
+    ]
+    return (law.base_dist, law.transforms[0]) if fixed and is_gaussian(law.base_dist) else (law, None)
+
+
+def to_gaussian(function: Transform | None, y: Float[Array, "*y"]) -> tuple[Float[Array, "*y"], Float[Array, ""]]:
+    """The Gaussian's value where the function of it is `y`, and what is added to its log-density to make it that of `y`.
+
+    Where no value of the Gaussian gives `y`, it is infinite: the density there is zero.
+    """
+    if function is None:
+        return y, jnp.zeros(())
+    inside = function.codomain(y) & (jnp.abs(y) < jnp.inf)
+    x = function.inv(jnp.where(inside, y, function(jnp.zeros_like(y))))
+    slope = jnp.where(inside, function.log_abs_det_jacobian(x, y), 0.0)
+    return jnp.where(inside, x, jnp.where(jnp.isnan(y), y, jnp.inf)), -jnp.sum(slope)
 
 
 def centre(law: Distribution) -> Float[Array, "*event"] | None:

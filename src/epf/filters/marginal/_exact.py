@@ -9,7 +9,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from epf.errors import UnsupportedModelError
 from epf.filters._bank import Seen
-from epf.filters._kalman import BoundKalman, Gaussian, Kalman, Split
+from epf.filters._kalman import BoundKalman, Kalman, Split
+from epf.filters._lines import Gaussian
 from epf.model._model import StateSpaceModel, known, parameters, shapes
 from epf.numerics._linear_algebra import semidefinite_root
 
