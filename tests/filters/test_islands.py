@@ -20,7 +20,7 @@ PARAMETERS = parameters_of({"a": dist.Normal(0.0, 1.0), "b": dist.Normal(0.0, 1.
 COUNT = 400
 
 
-def pooled(centres, sds, seed=0):
+def pooled(centres, sds, seed=0, past=(np.nan, np.nan)):
     """Islands of equally many weighted particles, normal about these centres; and the particles of all, in NumPy."""
     rng, islands = np.random.default_rng(seed), len(centres)
     normal = stats.norm.ppf((np.arange(COUNT) + 0.5) / COUNT)
@@ -29,7 +29,9 @@ def pooled(centres, sds, seed=0):
     x = theta[:, 0] + 1.0
     parts = (jnp.asarray(part, jnp.float32) for part in (theta, weights, x))
     each = jax.vmap(lambda *parts: ParticlePosterior(PARAMETERS, *parts))(*parts)
-    return IslandPosterior(PARAMETERS, each), theta
+    return IslandPosterior(
+        PARAMETERS, each, jnp.full((2, 8, 2), jnp.nan).at[:, 5].set(jnp.asarray(past)[:, None])
+    ), theta
 
 
 def test_moments_are_those_of_all_particles_together():
@@ -80,6 +82,16 @@ def test_the_error_is_the_spread_of_the_islands():
     np.testing.assert_allclose(error.monte_carlo[1], standard * np.log(sds).std(ddof=1), rtol=1e-3)
     for part in (error.bias, error.expansion, error.truncation, error.numbers):
         assert np.all(np.asarray(part) == 0.0)  # what an island did not measure is not an error of its own
+
+
+def test_paths_from_a_time_when_theta_was_thought_to_be_elsewhere_are_doubted():
+    """At t = 32 the posterior was N(-3, 0.5^2) or N(-1, 0.5^2); now it is near zero, 6 or 2 of those sds away."""
+    centres, sds = [0.05, -0.05, 0.1, -0.1], [0.3, 0.3, 0.3, 0.3]
+    (plain, _), (near, _), (far, _) = (
+        pooled(centres, sds, past=past) for past in ((np.nan,) * 2, (-1, 0.5), (-3, 0.5))
+    )
+    np.testing.assert_array_equal(near.error().monte_carlo, plain.error().monte_carlo)
+    np.testing.assert_allclose(far.error().monte_carlo - plain.error().monte_carlo, 6.0 / 5.0, rtol=1e-3)
 
 
 def test_islands_that_have_collapsed_know_nothing():

@@ -4,6 +4,10 @@ Path degeneracy, weights that collapse and too few particles all show in the sam
 give different answers. The particles of a filter are therefore split into a few islands. The pooled posterior is the answer,
 and the spread of the islands' posteriors is its Monte Carlo error. What all islands share (an expansion, a box) it does not
 see; other parts of the certificate measure that.
+
+Nor does it see paths that all islands chose while theta was thought to be elsewhere: a series whose parameters change, or
+that starts unlike the rest. Under the model the posterior mean moves by a few of the sds it had at most. If it has moved by
+more since an earlier time, the old parts of the paths are doubted.
 """
 
 from dataclasses import replace
@@ -12,13 +16,16 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from epf.filters._base import BoundFilter, Info
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
 from epf.posterior._posterior import ErrorEstimate, Posterior, student
 
+_MOVED = 5.0  # sds of an earlier posterior, beyond which paths from that time are doubted
+_SETTLED = 4  # the first of these times is 2 to this power: before it, a prior may be in conflict with the data
+_TIMES = 32  # powers of two at which the posterior is remembered
 _ROUNDING = 16.0  # units in the last place of a mean: an sd below so many is noise of rounding
 
 
@@ -36,6 +43,9 @@ class IslandState(eqx.Module):
 
     states: Any
     log_evidence: Float[Array, " islands"]
+    t: Int[Array, ""]
+    past: Float[Array, "2 times p"]
+    """Mean and sd of the posterior when t was a power of two; NaN where that is to come."""
 
 
 class Islands(BoundFilter):
@@ -48,7 +58,8 @@ class Islands(BoundFilter):
 
     def init(self, key: PRNGKeyArray) -> IslandState:
         states = jax.lax.map(self.one.init, jax.random.split(key, self.count))
-        return IslandState(states, jnp.zeros(self.count))
+        past = jnp.full((2, _TIMES, self.parameters.size), jnp.nan)
+        return IslandState(states, jnp.zeros(self.count), jnp.asarray(0), past)
 
     def step(
         self, key: PRNGKeyArray, state: IslandState, y: Float[Array, "*y"], u: Array | None
@@ -73,12 +84,20 @@ class Islands(BoundFilter):
         # Levels relative to the highest: sums of a long series would lose digits. An observation that no island can explain
         # is set aside by all, and leaves the levels as they were.
         top = jnp.max(log_evidence)
-        return IslandState(states, jnp.where(top > -jnp.inf, log_evidence - top, state.log_evidence)), pooled
+        levels, t = jnp.where(top > -jnp.inf, log_evidence - top, state.log_evidence), state.t + 1
+        after = IslandState(states, levels, t, state.past)
+
+        def remembered() -> Float[Array, "2 times p"]:
+            now = jnp.stack(self.posterior(after).moments())
+            return state.past.at[:, jnp.round(jnp.log2(t)).astype(int)].set(now)
+
+        past = jax.lax.cond((t & (t - 1)) == 0, remembered, lambda: state.past)
+        return replace(after, past=past), pooled
 
     def posterior(self, state: IslandState) -> "IslandPosterior":
         # Settings inside of a posterior, such as a number of points, stay plain numbers.
         each = eqx.filter_vmap(self.one.posterior, out_axes=eqx.if_array(0))
-        return IslandPosterior(self.parameters, each(state.states))
+        return IslandPosterior(self.parameters, each(state.states), state.past)
 
     def describe(self) -> dict[str, str]:
         return {**self.one.describe(), "islands": f"{self.count}, each with so many particles"}
@@ -92,6 +111,7 @@ class IslandPosterior(Posterior):
 
     parameters: Parameters
     islands: Posterior
+    past: Float[Array, "2 times p"]
 
     def _each(self, function: Any, *rest: Any) -> Any:
         arrays, settings = eqx.partition(self.islands, eqx.is_array)
@@ -139,7 +159,7 @@ class IslandPosterior(Posterior):
 
     def error(self) -> ErrorEstimate:
         (means, sds), parts = self._each(lambda island: (island.moments(), island.error()))
-        _, sd = _pooled(means, sds)
+        mean, sd = _pooled(means, sds)
         scale = student(self.count) / jnp.sqrt(1.0 * self.count)
         of_mean = jnp.std(means, axis=0, ddof=1) / sd
         of_sd = jnp.std(jnp.log(sds), axis=0, ddof=1)
@@ -147,6 +167,8 @@ class IslandPosterior(Posterior):
         rounding = _ROUNDING * jnp.finfo(means.dtype).eps * jnp.abs(means)
         known = (sd > 0.0) & jnp.isfinite(sd) & jnp.all(sds > rounding, axis=0)
         spread = jnp.where(known, scale * jnp.stack([of_mean, of_sd]), jnp.inf)
+        moved = jnp.nanmax(jnp.abs(mean - self.past[0, _SETTLED:]) / self.past[1, _SETTLED:], initial=0.0)
+        spread = spread + jnp.where(moved > _MOVED, moved / _MOVED, 0.0)
         rest = jax.tree.map(lambda part: jnp.max(jnp.nan_to_num(part, posinf=jnp.inf), axis=0), parts)
         return eqx.tree_at(lambda error: error.monte_carlo, rest, spread)
 
