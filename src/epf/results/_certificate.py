@@ -52,7 +52,7 @@ class Certificate(NamedTuple):
     @property
     def largest_part(self) -> str:
         """The cause that contributes most to the worst parameter."""
-        return max(PARTS, key=lambda name: float(np.nan_to_num(np.max(self.parts[name], initial=0.0), nan=np.inf)))
+        return cause(self.parts)
 
     def __str__(self) -> str:
         rows = [f"{'error of the mean (sds) and of the sd':<40}" + "".join(f"{WORDS[name]:>24}" for name in PARTS)]
@@ -79,6 +79,13 @@ def error_history(record: Record, before: float = 0.0) -> dict[str, np.ndarray]:
     nats = approximation_error(record, before)
     parts["expansion"] = parts["expansion"] + nats[:, None, None]
     return parts
+
+
+def cause(parts: Mapping[str, Any]) -> str:
+    """The largest part. An infinite one says that nothing is known of it: another of a whole sd or more explains why."""
+    worst = {name: float(np.nan_to_num(np.max(parts[name], initial=0.0), nan=np.inf)) for name in PARTS}
+    known = {name: size for name, size in worst.items() if 1.0 < size < np.inf}
+    return max(known or worst, key=lambda name: worst[name])
 
 
 def total_of(parts: Mapping[str, Any]) -> np.ndarray:

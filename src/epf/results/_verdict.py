@@ -11,7 +11,7 @@ import numpy as np
 
 from epf.filters._base import Caveat, Filter
 from epf.offline._base import Sequential
-from epf.results._certificate import WORDS, Certificate
+from epf.results._certificate import WORDS, Certificate, cause
 
 if TYPE_CHECKING:
     from epf.results._chains import Chains
@@ -145,7 +145,7 @@ def judge_error(error: Certificate) -> Caveat:
     off = f"the mean of {error.labels[worst]} may be off by {mean[worst]:.2g} posterior sds, its sd by {sd[worst]:.0%}"
     if share[worst] <= 1.0:
         return Caveat(0, f"At most, {off}.")
-    part = max(REMEDIES, key=lambda name: float(np.nan_to_num(error.parts[name][:, worst], posinf=1e30).max()))
+    part = cause({name: values[:, worst] for name, values in error.parts.items()})
     level = 1 if share[worst] <= 2.0 else 2
     return Caveat(level, f"{off[0].upper()}{off[1:]}, mostly from {WORDS[part]}: {REMEDIES[part]}.")
 
