@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import UnsupportedModelError
 from epf.filters._particle import BoundParticleFilter, Chosen, ParticleFilter, Piece, over_particles
-from epf.model._laws import log_prob, log_prob_observed
+from epf.model._laws import log_prob, log_weight_observed
 from epf.model._model import StateSpaceModel, initial_law, observation_law, shapes, transition_law
 from epf.model._parameters import Parameters
 from epf.model._settings import count, number
@@ -168,7 +168,7 @@ def log_likelihood(
     def one(theta: Array, x_prev: Array, new: Array, x: Array, y: Array, u: Array | None) -> Array:
         p = params.named(theta)
         moved = log_prob(transition_law(model, p, x_prev, u), new)
-        return moved + log_prob_observed(observation_law(model, p, x, u), y)
+        return moved + log_weight_observed(observation_law(model, p, x, u), y)
 
     steps = jax.vmap(jax.vmap(one, (-1, -1, -1, -1, None, None), -1), (None, 0, 0, 0, 0, 0))
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.filters._particle import over_particles
-from epf.model._laws import log_prob, log_prob_observed
+from epf.model._laws import log_prob, log_weight_observed
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, transition_law
 from epf.model._parameters import Parameters
 from epf.model._tracing import depends_on
@@ -52,7 +52,7 @@ def terms(
     def one(theta: Array, x_prev: Array, new: Array, x: Array, y: Array, u: Array | None) -> Array:
         p = params.named(theta)
         moved = log_prob(transition_law(model, p, x_prev, u), new)
-        return moved + log_prob_observed(observation_law(model, p, x, u), y)
+        return moved + log_weight_observed(observation_law(model, p, x, u), y)
 
     x_prev, x = states(model, before, news, there)
     each = jax.vmap(jax.vmap(one, (-1, -1, -1, -1, None, None), -1), (None, 0, 0, 0, 0, 0))

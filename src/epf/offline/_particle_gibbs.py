@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.filters._bank import Filters
 from epf.filters._particle import finite, propose, start
 from epf.model._check import shapes_of
-from epf.model._laws import log_prob, log_prob_observed
+from epf.model._laws import log_prob, log_weight_observed
 from epf.model._model import StateSpaceModel, advance, observation_law, parameters, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import count, instance
@@ -233,7 +233,7 @@ def _rest(
         term = log_prob(transition_law(model, p, x, u), new[s])
         x = advance(model, x, new[s])
         if k < ahead - 1:
-            term += log_prob_observed(observation_law(model, p, x, u), ys[s])
+            term += log_weight_observed(observation_law(model, p, x, u), ys[s])
         total += jnp.where(there, term, 0.0)
     return total
 

@@ -11,7 +11,7 @@ from numpyro.distributions import Distribution
 
 from epf.errors import UnsupportedModelError
 from epf.model._check import Shapes, shapes_of
-from epf.model._laws import log_prob, log_prob_observed
+from epf.model._laws import log_prob, log_weight_observed
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._tracing import depends_on
 from epf.numerics._keys import particle_keys, root_key
@@ -51,7 +51,7 @@ def log_joint(
 
     def one(x_prev: Array, new: Array, x: Array, y: Array, u: Array | None) -> Array:
         moved = log_prob(transition_law(model, p, x_prev, u), new)
-        return moved + log_prob_observed(observation_law(model, p, x, u), y)
+        return moved + log_weight_observed(observation_law(model, p, x, u), y)
 
     before = jnp.concatenate([path.x_0[None], states[:-1]])
     terms = jax.vmap(one)(before, path.new, states, ys, us)

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from epf.errors import UnsupportedModelError
-from epf.model._laws import is_gaussian, log_prob, log_prob_observed, observed, support
+from epf.model._laws import is_gaussian, log_prob, log_weight_observed, observed, support
 from epf.model._model import StateSpaceModel, advance, observation_law, transition_law
 from epf.model._parameters import Values
 from epf.model._tracing import is_affine
@@ -77,7 +77,7 @@ class StateFilter(eqx.Module):
 
         # Summed over the first axis, so that the compiler can vectorise along the rows.
         log_predicted = logsumexp(jax.vmap(from_node)(x, log_mass), axis=0) + nodes.log_weight
-        log_likelihood = jax.vmap(lambda x: log_prob_observed(observation(x), y))(nodes.x)
+        log_likelihood = jax.vmap(lambda x: log_weight_observed(observation(x), y))(nodes.x)
         log_joint = jnp.where(log_predicted > -jnp.inf, log_predicted + log_likelihood, -jnp.inf)
         missing = ~jnp.any(observed(y))
         increment = jnp.where(missing, 0.0, logsumexp(log_joint))
