@@ -117,14 +117,15 @@ def forecast(
     us = check_inputs(model, inputs, steps, t)
     key = root_key(check_seed(seed))
     note = _JOINT if posterior.in_pairs else _INDEPENDENT
-    x, y = _run(model, posterior, key, num_samples, steps, us)
+    x, y = draw_ahead(model, posterior, key, num_samples, steps, us)
     return Forecast(np.asarray(x), np.asarray(y), t + 1, note)
 
 
 @eqx.filter_jit
-def _run(
+def draw_ahead(
     model: StateSpaceModel, posterior: Posterior, key: PRNGKeyArray, num_samples: int, steps: int, us: Array | None
 ) -> tuple[Array, Array]:
+    """Draws of the next states (draws, steps, *state) and observations (draws, steps, *observation)."""
     params = parameters(model)
     k_start, k_run = jax.random.split(key)
     theta, x_0 = posterior.pairs(k_start, num_samples)

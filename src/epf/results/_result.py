@@ -19,6 +19,7 @@ from epf.results._certificate import Certificate, certificate
 from epf.results._dates import dates_of, joined, next_dates
 from epf.results._forecast import Forecast, forecast
 from epf.results._record import Record
+from epf.results._residuals import Residuals, residuals
 from epf.results._verdict import MethodFacts, Verdict, judge
 from epf.storage._checkpoint import bind
 
@@ -248,17 +249,32 @@ class Result(Answer[Filter | Sequential, Record]):
 
         save(self, path)
 
-    def plot(self, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
-        """Each parameter over time with its central interval, and the truth if given; returns matplotlib axes."""
+    def residuals(self, y: Any, inputs: Any = None, draws: int = 1000) -> Residuals:
+        """Each observation of `y` (T, *observation) beside its forecast from one step before: PIT, normalised residuals.
+
+        The filter goes through the series again, so this takes as long as the fit; `y` and `inputs` are those of the fit.
+        """
+        return residuals(self, y, inputs, draws)
+
+    def plot_residuals(self, y: Any, inputs: Any = None, ax: Any = None) -> Any:
+        """The residuals of `y` over time, their PIT histogram and their autocorrelations; returns matplotlib axes."""
+        return self.residuals(y, inputs).plot(ax)
+
+    def plot(self, truth: dict[str, Any] | None = None, ax: Any = None, *, states: Any = False, y: Any = None) -> Any:
+        """Each parameter over time with its central interval, and the truth if given; returns matplotlib axes.
+
+        `states=True` adds a panel per component of the filtered state, with the observations `y` if given;
+        `states=epf.smooth(...)` shows the smoothed states beside it.
+        """
         from epf.results._plots import plot_history
 
-        return plot_history(self, truth, ax)
+        return plot_history(self, truth, ax, states, y)
 
-    def plot_states(self, y: Any = None, truth: Any = None, ax: Any = None) -> Any:
-        """The filtered states over time, with the observations."""
+    def plot_states(self, y: Any = None, truth: Any = None, ax: Any = None, *, smoothed: Any = None) -> Any:
+        """The filtered states over time, with the observations, and the states of `smoothed=epf.smooth(...)` if given."""
         from epf.results._plots import plot_states
 
-        return plot_states(self, y, truth, ax)
+        return plot_states(self, y, truth, ax, smoothed)
 
     def plot_diagnostics(self, ax: Any = None) -> Any:
         """Effective sample size, evidence and approximation error over time, and the verdict."""
