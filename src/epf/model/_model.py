@@ -28,6 +28,22 @@ class StateSpaceModel(eqx.Module):
     holds the parameters by name (`p.theta`), `x` is the state, a number or a vector, and `u` is the row of inputs of this
     step, or None. `transition` and `observation` may have a further argument `t`: the time index, an integer, 1 for the
     first observation. The model is written for one particle; the library vectorises it.
+
+    Examples:
+        >>> class Decay(epf.StateSpaceModel):
+        ...     def prior(self):
+        ...         return {"rate": dist.Uniform(0.0, 1.0)}
+        ...
+        ...     def initial(self, p):
+        ...         return dist.Normal(10.0, 1.0)
+        ...
+        ...     def transition(self, p, x, u):
+        ...         return dist.Normal((1.0 - p.rate) * x, 0.1)
+        ...
+        ...     def observation(self, p, x, u):
+        ...         return dist.Normal(x, 0.5)
+        >>> epf.simulate(Decay(), {"rate": 0.2}, steps=3)[1].shape
+        (3,)
     """
 
     @abstractmethod
@@ -132,7 +148,12 @@ def forward(model: StateSpaceModel, method: str, p: Values, x: Any, u: Any, t: A
 
 
 def fix(model: StateSpaceModel, values: Mapping[str, Any]) -> StateSpaceModel:
-    """The same model with some parameters known: `epf.fix(Sin(), {"theta": 0.7})`."""
+    """The same model with some parameters known: `epf.fix(Sin(), {"theta": 0.7})`.
+
+    Examples:
+        >>> list(epf.fix(model, {"level_variance": 0.5}).prior())
+        ['noise_variance']
+    """
     priors = parameters(model).priors
     for name in by_name(values):
         if name not in priors:

@@ -30,6 +30,13 @@ class Residuals(NamedTuple):
     """One-step forecasts beside the observations `y`: mean, sd, shares of draws below `y` and at it, all (T, *observation).
 
     `time` has the dates of the data, or the numbers of the steps; values are NaN where an observation is missing.
+
+    Examples:
+        >>> found = result.residuals(y)
+        >>> found.pit.shape, found.z.shape, found.histogram(10).shape, found.autocorrelation(5).shape
+        ((20,), (20,), (10,), (5,))
+        >>> 0.0 <= found.coverage(0.9) <= 1.0, list(found.to_xarray()), found.plot().shape
+        (True, ['observed', 'mean', 'sd', 'pit', 'z'], (1, 4))
     """
 
     time: np.ndarray
@@ -142,7 +149,7 @@ def _check_series(recorded: np.ndarray, again: np.ndarray) -> None:
 @compiled
 def _run(
     bound: BoundFilter, root: PRNGKeyArray, state: Any, ys: Array, us: Array | None, past: Past | None, draws: int
-) -> tuple[Array, Array, Array, Array, Array]:
+) -> tuple[Array, ...]:
     """Log-evidence of each step; mean and sd of its forecast, and the shares of draws below y and at it."""
     k_ahead, more = jax.random.split(root)[0], () if past is None else (past,)
 

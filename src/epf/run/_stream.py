@@ -51,6 +51,23 @@ class Stream:
 
     Its answers are bit for bit those of `epf.fit` over the same observations. An update that fails (bad data, a model
     that gives NaN) raises and leaves the stream as it was.
+
+    Examples:
+        >>> stream = epf.Stream(model, epf.SIR(400))
+        >>> for value in y:
+        ...     info = stream.update(value)  # NaN where it is missing
+        >>> stream.posterior.mean == result.mean  # bit for bit the same
+        True
+        >>> stream.latest.mean.shape, stream.quantile_levels, stream.error.total.shape, stream.verdict.word
+        ((1, 2), (0.05, 0.5, 0.95), (2, 2), 'do not trust')
+        >>> stream.forecast(steps=3).y.shape
+        (1000, 3)
+        >>> stream.save("run.epf")
+        >>> epf.Stream.load("run.epf", model).num_observations
+        20
+        >>> with stream.watch() as watch:  # a page in the browser
+        ...     watch.url.startswith("http://127.0.0.1:")
+        True
     """
 
     def __init__(
