@@ -267,7 +267,7 @@ def test_the_commands(tmp_path):
     data.write_text("y\n" + "\n".join(f"{y:.9g}" for y in Y[:6]) + "\n")
     python = [sys.executable, "-W", "ignore", "-m", "epf.cli"]
     streamed = [*python, "stream", "sin", "-", "--format", "csv", "--method", "sir", "--particles", "20"]
-    streamed += ["--checkpoint", str(tmp_path / "run.epf"), "--watch", "--port", "0"]
+    streamed += ["--checkpoint", str(tmp_path / "run.epf"), "--watch", "0"]
     running = subprocess.Popen(
         streamed, stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
