@@ -265,9 +265,13 @@ class Stream:
     @property
     def verdict(self) -> Verdict:
         """Whether to trust the posterior: good, doubtful or do not trust, with the reasons."""
+        return self._judged(self.error)
+
+    def _judged(self, error: Certificate) -> Verdict:
+        """The verdict that follows from this certificate, which takes longer to make."""
         facts = MethodFacts.of(self.method, self._state).also(self._observed.caveats())
         ess = self.latest.info.ess
-        return judge_run(self.error, self.num_observations, self._collapsed, self._invalid, ess, facts)
+        return judge_run(error, self.num_observations, self._collapsed, self._invalid, ess, facts)
 
     @property
     def posterior(self) -> Posterior:
