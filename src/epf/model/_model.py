@@ -90,7 +90,8 @@ def observation_law(model: StateSpaceModel, p: Values, x: Array, u: Array | None
 def _law(model: StateSpaceModel, method: str, p: Values, x: Array, u: Array | None) -> Distribution:
     u, t = split_time(model, u)
     time = {"t": t} if names_time(model, method) else {}
-    return check_law(_call(model, method, p, x, u, **time), f"{_name(model)}.{method}()")
+    inputs = 0 if u is None else u.shape[0]
+    return check_law(_call(model, method, p, x, u, **time), f"{_name(model)}.{method}()", inputs)
 
 
 def advance(model: StateSpaceModel, x: Array, new: Array) -> Array:
@@ -257,6 +258,15 @@ def _name(model: StateSpaceModel) -> str:
     return _name(model.model) if isinstance(model, _Fixed) else type(model).__name__
 
 
+_SIGNATURES = {
+    "prior": "self",
+    "initial": "self, p",
+    "transition": "self, p, x, u), or with the time (self, p, x, u, t",
+    "observation": "self, p, x, u), or with the time (self, p, x, u, t",
+    "advance": "self, x, new",
+}
+
+
 def _call(model: StateSpaceModel, method: str, *arguments: Any, **time: Any) -> Any:
     """Call a method written by the user; any exception becomes a ModelError that names the method."""
     check_is_model(model)
@@ -270,11 +280,13 @@ def _call(model: StateSpaceModel, method: str, *arguments: Any, **time: Any) -> 
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
         raise ModelError(
             f"{where} uses a parameter, a state or an input where Python needs a plain value ({type(error).__name__}): "
-            "write jnp.where in place of if, and jax.numpy in place of math and numpy."
+            "write jnp.where in place of if, jnp.stack([...]) in place of a list, and jax.numpy in place of math and numpy."
         ) from error
     except Exception as error:
         no_inputs = "NoneType" in str(error) and len(arguments) == 3 and arguments[-1] is None
         remedy = "its u is None, so give inputs" if no_inputs else "correct the method"
+        if isinstance(error, TypeError) and f".{method}()" in str(error) and "positional argument" in str(error):
+            remedy = f"declare it as def {method}({_SIGNATURES[method]})"
         raise ModelError(f"{where} failed ({reason(error)}): {remedy}.") from error
 
 
