@@ -54,7 +54,9 @@ class ErrorEstimate(eqx.Module):
     @property
     def total(self) -> Float[Array, "*time 2 p"]:
         """All parts together: random ones as independent errors, systematic ones as if they had the same sign."""
-        hypot = np.hypot if isinstance(self.monte_carlo, np.ndarray) else jnp.hypot  # ten times as quick on few numbers
+        hypot: Any = (
+            np.hypot if isinstance(self.monte_carlo, np.ndarray) else jnp.hypot
+        )  # ten times as quick on few numbers
         return hypot(self.monte_carlo, self.expansion) + self.bias + self.truncation + self.numbers
 
 

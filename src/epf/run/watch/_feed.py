@@ -133,7 +133,8 @@ class Feed:
     def _take_in(self, notes: np.ndarray, layout: Layout) -> None:
         track = self.track if self.track is not None and self.track.layout == layout else Track.empty(layout)
         levels, values = self._latest.quantile_levels, np.full((len(notes), len(layout.columns)), np.nan)
-        noted, start = dict(zip(_BESIDE, notes.T, strict=False)), len(_BESIDE)
+        noted: dict[str, np.ndarray] = dict(zip(_BESIDE, notes.T, strict=False))
+        start = len(_BESIDE)
         for name, size in self._parts(layout, len(levels)):
             noted[name], start = notes[:, start : start + size], start + size
         for name in ("score", "log_evidence", "ess", "seconds"):
@@ -144,7 +145,8 @@ class Feed:
         for j, level in enumerate(levels):  # the others come with a look
             if level in LEVELS:
                 values[:, layout.place(f"q{level:g}")] = quantiles[:, j]
-        shocks = self._shocks(noted["score"], noted["collapsed"] > 0.0, np.isnan(noted["y"]).any(axis=1))
+        missing = np.asarray(np.isnan(noted["y"]).any(axis=1))
+        shocks = self._shocks(noted["score"], np.asarray(noted["collapsed"] > 0.0), missing)
         values[:, layout.place("surprise")] = np.where(shocks[:, None], noted["y"], np.nan)
         timed = noted["seconds"][~np.isnan(noted["seconds"])]
         self._seconds = float(timed.mean()) if len(timed) else None
