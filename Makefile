@@ -17,9 +17,10 @@ $(READY): pyproject.toml
 demo: install
 	@$(BIN)/epf demo
 
-# The site, into build/site; a broken link fails.
+# The site, into build/site; a broken link fails, and so does a cell of a notebook.
 docs: install
-	@test -x $(BIN)/zensical || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@test -x $(BIN)/zensical -a -x $(BIN)/jupyter-nbconvert || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@$(BIN)/python docs/run_notebooks.py
 	@NO_COLOR=1 PYTHONPATH=docs $(BIN)/zensical build --strict --clean
 	@echo "Open build/site/index.html"
 

@@ -3,8 +3,9 @@
     python -m benchmarks watch
 
 Blocks of updates with and without the page take turns, so that what else runs on the machine falls on both. "stream" is
-the processor time of the thread that makes the updates. "page" is that of the page's threads over the whole run: the one
-that reads the stream, and those that serve the readers. The readers are processes of their own.
+the processor time of the thread that makes the updates. "page" is that of the page's threads: the one that reads the
+stream, and those that serve the readers. The readers are processes of their own. The page is quick while a stream is idle
+and rests when it is busy, so the first seconds of each block do not count.
 """
 
 import subprocess
@@ -19,7 +20,7 @@ from benchmarks.timing import report
 from epf.run.watch import _feed, _server, _watch
 
 METHODS = {"SIR(1000)": epf.SIR(1000), "Storvik(1000)": epf.Storvik(1000)}
-SECONDS, BLOCKS, READERS = 8.0, 3, 10
+WARM, SECONDS, BLOCKS, READERS = 4.0, 8.0, 3, 10
 READER = "import sys, urllib.request\nfor line in urllib.request.urlopen(sys.argv[1] + 'events'): pass"
 SPENT = [0.0]
 
@@ -37,14 +38,15 @@ def timed(action: Any) -> Any:
     return run
 
 
-def block(stream: epf.Stream, y: np.ndarray) -> tuple[float, int]:
-    """Processor seconds of this thread, and the number of updates, as fast as they go."""
-    count, end, began = 0, time.monotonic() + SECONDS, time.thread_time()
-    while time.monotonic() < end:
-        for _ in range(20):
-            stream.update(y[count % len(y)])
-            count += 1
-    return time.thread_time() - began, count
+def block(stream: epf.Stream, y: np.ndarray) -> tuple[float, float]:
+    """Processor microseconds per update of this thread and of the page's, with updates as fast as they go."""
+    for seconds in (WARM, SECONDS):
+        count, end, began, page = 0, time.monotonic() + seconds, time.thread_time(), SPENT[0]
+        while time.monotonic() < end:
+            for _ in range(20):
+                stream.update(y[count % len(y)])
+                count += 1
+    return 1e6 * (time.thread_time() - began) / count, 1e6 * (SPENT[0] - page) / count
 
 
 def measure(name: str, method: Any) -> dict[str, Any]:
@@ -58,8 +60,7 @@ def measure(name: str, method: Any) -> dict[str, Any]:
     readers = [subprocess.Popen([sys.executable, "-c", READER, watch.url]) for _ in range(READERS)]
     while "densities_at" not in watch._source.board.view.numbers:  # densities and forecasts are being compiled
         time.sleep(0.1)
-    found: dict[bool, list[tuple[float, int]]] = {False: [], True: []}
-    before = SPENT[0]
+    found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for _ in range(BLOCKS):
         found[False].append(block(plain, y))
         found[True].append(block(watched, y))
@@ -67,8 +68,7 @@ def measure(name: str, method: Any) -> dict[str, Any]:
     for reader in readers:
         reader.terminate()
         reader.wait()
-    without, with_page = (1e6 * float(np.median([own / count for own, count in found[key]])) for key in (False, True))
-    page = 1e6 * (SPENT[0] - before) / sum(count for _, count in found[True])
+    (without, _), (with_page, page) = (np.median(found[key], axis=0).tolist() for key in (False, True))
     return {
         "method": name,
         "us, no page": without,
@@ -79,8 +79,7 @@ def measure(name: str, method: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for part, name in ((_feed.Feed, "publish"), (_feed.Feed, "_look_closely")):
+    for part, name in ((_feed.Feed, "publish"), (_feed.Feed, "_look_closely"), (_server.Handler, "_tell")):
         setattr(part, name, timed(getattr(part, name)))
-    _server.news = timed(_server.news)
     assert _watch.Feed is _feed.Feed
     report("watch", [measure(name, method) for name, method in METHODS.items()])

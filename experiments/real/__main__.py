@@ -15,7 +15,7 @@ from pathlib import Path
 
 from experiments.real.outcome import draw, row, run, table
 
-NAMES = ("nile", "influenza", "lynx_hare", "sunspots")
+NAMES = ("nile", "influenza", "lynx_hare", "sunspots", "sterling")
 OUT = Path(__file__).parents[2] / "docs" / "real"
 
 

@@ -10,7 +10,11 @@ import epf
 
 
 def run(example: Any, **settings: Any) -> tuple[epf.Result, dict[str, Any]]:
-    """`epf.fit(model, y)` as it comes, and z and r of each parameter against the independent answer."""
+    """`epf.fit(model, y)` as it comes, and z and r of each parameter against the independent answer.
+
+    An example's `SETTINGS` may ask for more time than a minute.
+    """
+    settings = getattr(example, "SETTINGS", {}) | settings
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", epf.errors.AccuracyWarning)  # the verdict is part of the outcome
         result = epf.fit(example.model(), example.data(), progress=False, **settings)
@@ -58,6 +62,11 @@ TITLES = {
     ),
     "lynx_hare": ("[Lynx and hare]({}lynx_hare.md), 21 years", "Lotka and Volterra, 8 unknowns", "posteriordb's draws"),
     "sunspots": ("[Sunspots]({}sunspots.md), 288 years", "AR(2) with noise, 5 unknowns", "exact posterior"),
+    "sterling": (
+        "[Pound and dollar]({}sterling.md), 398 days",
+        "stochastic volatility, 3 unknowns",
+        "grid filters, importance sampling",
+    ),
 }
 
 
@@ -108,10 +117,12 @@ def draw(example: Any, result: epf.Result, path: Path) -> None:
     top = figure.add_subplot(grid[0, :])
     label_time([top], result)
     for (name, mean, sd), colour in zip(example.filtered(result), (BLUE, ORANGE), strict=False):
-        top.plot(times, series[name], "o", color=colour, markersize=3, label=f"{name}, observed")
+        top.plot(
+            times, series[name], "o", color=colour, markersize=3 if len(times) < 300 else 1.5, label=f"{name}, observed"
+        )
         top.fill_between(times, mean - 2 * sd, mean + 2 * sd, color=colour, alpha=0.2, linewidth=0)
         top.plot(times, mean, color=colour, linewidth=1.2, label="filtered, two sds")
-    top.set_ylim(bottom=min(0.0, float(series.min().min())), top=1.3 * float(series.max().max()))
+    top.set_ylim(bottom=min(0.0, 1.1 * float(series.min().min())), top=1.3 * float(series.max().max()))
     top.legend(frameon=False, fontsize="small", ncols=2, loc="upper right")
     for i, label in enumerate(labels):
         panel = figure.add_subplot(grid[1 + i // 2, i % 2])

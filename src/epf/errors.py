@@ -5,44 +5,116 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+__all__ = [
+    "AccuracyWarning",
+    "CheckpointError",
+    "DataError",
+    "EPFError",
+    "EPFWarning",
+    "ModelError",
+    "NumericalError",
+    "SettingError",
+    "UnavailableError",
+    "UnknownParameterError",
+    "UnsupportedModelError",
+]
+
 _PACKAGE = str(Path(__file__).parent)
 
 
 class EPFError(Exception):
-    """Base class of all errors that the library raises."""
+    """Base class of all errors that the library raises.
+
+    Examples:
+        >>> issubclass(epf.errors.DataError, epf.errors.EPFError)
+        True
+    """
 
 
 class ModelError(EPFError, ValueError):
-    """The model, as written, is not a valid state-space model."""
+    """The model, as written, is not a valid state-space model.
+
+    Examples:
+        >>> try:
+        ...     epf.fit(epf.zoo.Sin(sigma=None), y)
+        ... except epf.errors.ModelError as error:
+        ...     print(error)
+        Sin(sigma=...) is None: give a number or an array if it is known, ...
+    """
 
 
 class UnknownParameterError(ModelError, AttributeError, KeyError):
-    """The prior has no parameter of the given name."""
+    """The prior has no parameter of the given name.
+
+    Examples:
+        >>> try:
+        ...     result.density("phi", [0.0])
+        ... except epf.errors.UnknownParameterError as error:
+        ...     print(error)
+        There is no parameter 'phi': the model's prior names level_variance, noise_variance. ...
+    """
 
     def __str__(self) -> str:  # KeyError would print the message in quotes
         return str(self.args[0])
 
 
 class DataError(EPFError, ValueError):
-    """The observations or the inputs are invalid."""
+    """The observations or the inputs are invalid.
+
+    Examples:
+        >>> try:
+        ...     epf.fit(model, ["a"], epf.SIR(400))
+        ... except epf.errors.DataError as error:
+        ...     print(error)
+        y holds text ('a') at time index 0: convert it to a number.
+    """
 
 
 class SettingError(EPFError, ValueError):
-    """A setting or an argument is out of range."""
+    """A setting or an argument is out of range.
+
+    Examples:
+        >>> try:
+        ...     epf.SIR(particles=-1)
+        ... except epf.errors.SettingError as error:
+        ...     print(error)
+        SIR(particles=-1): must be a whole number, 1 or more.
+    """
 
 
 class UnavailableError(SettingError, AttributeError):
-    """This kind of result does not have the attribute: `hasattr` is False, and the message says what to use."""
+    """This kind of result does not have the attribute: `hasattr` is False, and the message says what to use.
+
+    Examples:
+        >>> try:
+        ...     chains.history
+        ... except epf.errors.UnavailableError as error:
+        ...     print(error)
+        PMMH has no history over time: use epf.SMC2 or a filter, or fit a part of the series.
+    """
 
 
 class UnsupportedModelError(EPFError, TypeError):
-    """The method does not support this model; the message names one that does."""
+    """The method does not support this model; the message names one that does.
+
+    Examples:
+        >>> try:
+        ...     epf.fit(model, y, epf.Kalman())
+        ... except epf.errors.UnsupportedModelError as error:
+        ...     print(error)
+        Kalman is exact for linear Gaussian models only, and transition() has a variance that depends on ... unknown ...
+    """
 
 
 class NumericalError(EPFError, ArithmeticError):
     """The filter produced no finite numbers at one time step.
 
     `time` is the step (1 for the first observation). `result` is the result up to the step before, if there is one.
+
+    Examples:
+        >>> error = epf.errors.NumericalError("At t = 7 ...", time=7, result=result)
+        >>> error.time, error.result.num_observations
+        (7, 20)
     """
 
     def __init__(self, message: str, time: int, result: object = None):
@@ -52,17 +124,34 @@ class NumericalError(EPFError, ArithmeticError):
 
 
 class CheckpointError(EPFError, ValueError):
-    """A file of a stream or of a result cannot be written, or is not valid."""
+    """A file of a stream or of a result cannot be written, or is not valid.
+
+    Examples:
+        >>> try:
+        ...     epf.load("nowhere")
+        ... except epf.errors.CheckpointError as error:
+        ...     print(error)
+        There is no file nowhere: check the path.
+    """
 
 
 class EPFWarning(UserWarning):
-    """A reason to doubt a result. Where warnings are turned into errors, `result` has what was learned."""
+    """A reason to doubt a result. Where warnings are turned into errors, `result` has what was learned.
+
+    Examples:
+        >>> issubclass(epf.errors.AccuracyWarning, epf.errors.EPFWarning)
+        True
+    """
 
     result: object = None
 
 
 class AccuracyWarning(EPFWarning):
-    """The certificate of a result is above its limit: the posterior may be off by more than it should."""
+    """The certificate of a result is above its limit: the posterior may be off by more than it should.
+
+    Examples:
+        >>> warnings.simplefilter("error", epf.errors.AccuracyWarning)  # to stop a script there
+    """
 
 
 def warn(message: str, category: type[EPFWarning] = EPFWarning, result: object = None) -> None:

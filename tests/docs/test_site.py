@@ -1,12 +1,15 @@
 """The site: its navigation is whole, and the code of its pages runs as a reader would paste it."""
 
+import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 PROJECT = Path(__file__).parents[2]
 DOCS = PROJECT / "docs"
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 # In the fast suite models are traced and nothing is fitted: each fit compiles for ten seconds or more.
 PAGES = ["index", "quickstart", "writing-a-model", "streaming", "how-it-works", "coming-from"]
 
@@ -20,7 +23,33 @@ def test_every_page_is_in_the_navigation_once():
     named = navigation()
     there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     records = {page for page in there if page.startswith("decisions/0")}  # their index lists them
+    there |= {str(page.relative_to(DOCS).with_suffix(".md")) for page in NOTEBOOKS}  # the build makes these pages
     assert sorted(named) == sorted(there - records)
+
+
+def code_of(notebook: Path) -> list[str]:
+    cells = json.loads(notebook.read_text())["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_kept_without_output(notebook):
+    cells = json.loads(notebook.read_text())["cells"]
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+    for cell in code_of(notebook):
+        compile(cell, str(notebook), "exec")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_cells_of_a_notebook_run(notebook, tmp_path, monkeypatch):
+    """`make docs` runs them in Jupyter; this needs none."""
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {"__name__": notebook.stem}
+    for cell in code_of(notebook):
+        exec(compile(cell, str(notebook), "exec"), names)
 
 
 def blocks(page: str) -> list[str]:
@@ -40,7 +69,7 @@ def test_the_models_of_a_page_are_sound(page):
     models = [value for value in names.values() if isinstance(value, type) and issubclass(value, epf.StateSpaceModel)]
     assert models or page == "streaming"
     for model in models:
-        inputs = check_inputs(model(), [[1.0, 0.0]] if model.__name__ == "Room" else None, 1)
+        inputs = check_inputs(model(), [[1.0, 0.0]] if model.__name__ in ("Room", "Program") else None, 1)
         shapes_of(model(), None if inputs is None else inputs[0])
 
 
@@ -69,3 +98,30 @@ def test_public_names_are_in_the_reference():
 
     shown = set(re.findall(r"^::: epf\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
     assert not {*epf._LATE, *epf._NAMESPACES, "errors"} - shown
+
+
+def test_the_program_of_numpyro_and_its_translation_are_the_same_model():
+    """Log-densities of a path and parameters, by NumPyro's own rules and by the laws of the class."""
+    import jax.numpy as jnp
+    import numpy as np
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.contrib.control_flow import scan
+    from numpyro.infer.util import log_density
+
+    import epf
+
+    page = (DOCS / "coming-from.md").read_text()
+    names: dict = {"numpyro": numpyro, "dist": dist, "jnp": jnp, "scan": scan, "epf": epf}
+    exec(re.search(r"```py\n(def program.*?)```", page, re.DOTALL)[1], names)
+    exec(re.search(r"```python\n(import jax\.numpy.*?)```", page, re.DOTALL)[1], names)
+    y, dose, x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 6)))
+    values = {"a": jnp.array([0.3, -0.2]), "effect": jnp.array(0.7)}
+    theirs, _ = log_density(names["program"], (y, dose), {}, {**values, "x": x})
+    model, p, state = names["Program"](), SimpleNamespace(**values), jnp.zeros(2)
+    ours = sum(jnp.sum(law.log_prob(values[name])) for name, law in model.prior().items())
+    for value, u, new in zip(y, dose[:, None], x, strict=True):
+        ours += model.transition(p, state, u).log_prob(new)
+        state = model.advance(state, new)
+        ours += model.observation(p, state, u).log_prob(value)
+    assert float(ours) == pytest.approx(float(theirs), rel=1e-5)

@@ -1,7 +1,5 @@
 """The real series say where they are from, and are what their sources say."""
 
-import doctest
-
 import pytest
 
 import epf
@@ -23,12 +21,6 @@ def test_a_series_has_its_length_mean_and_provenance(name):
     assert float(series.mean().mean()) == pytest.approx(mean, rel=5e-3)
     assert set(series.attrs) == {"what", "source", "licence"}
     assert all(series.attrs.values())
-
-
-def test_the_examples_of_the_docstrings_hold():
-    found = doctest.testmod(epf.datasets, extraglobs={"epf": epf})
-    assert found.attempted == len(SERIES)
-    assert found.failed == 0
 
 
 def test_years_and_days_are_dates():

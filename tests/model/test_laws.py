@@ -229,3 +229,11 @@ def test_a_probability_above_one_is_no_number():
     assert float(laws.log_weight_observed(certain, jnp.asarray(1.0))) == pytest.approx(0.0, abs=1e-5)
     dense = dist.Normal(0.0, 1e-3)  # densities may be above one
     assert float(laws.log_weight_observed(dense, jnp.asarray(0.0))) > 5.0
+
+
+def test_all_of_u_in_place_of_one_entry_is_named():
+    with pytest.raises(ModelError, match=r"batch shape \(1,\).*u is a row of shape \(1,\), so write u\[0\]"):
+        laws.check_law(dist.Normal(jnp.zeros(1), 1.0), "Room.transition()", inputs=1)
+    with pytest.raises(ModelError) as other:
+        laws.check_law(dist.Normal(jnp.zeros(3), 1.0), "Room.transition()", inputs=1)
+    assert "u[0]" not in str(other.value)

@@ -150,6 +150,26 @@ def test_a_reader_that_missed_news_gets_them_later():
     assert json.loads(news(board.view, seen)[0])["track"]["first"] == 0
 
 
+def test_a_late_value_costs_a_reader_few_buckets():
+    """Only buckets from the amended one on are told again; after too many amendments, all."""
+    track = longer(Track.empty(LAYOUT), 100)
+    board = Board(numbers(100))
+    board.post(numbers(100), track)
+    _, seen = news(board.view, Seen())
+    late = np.full(len(LAYOUT.columns), np.nan)
+    track = longer(track, 10).amended(90, late + 1.0).amended(95, late + 2.0)
+    board.post(numbers(110), track)
+    message, seen = news(board.view, seen)
+    assert json.loads(message)["track"]["first"] == 89  # step 90
+    board.post(numbers(110), longer(track, 5))
+    message, seen = news(board.view, seen)
+    assert json.loads(message)["track"]["first"] == 109
+    for t in range(20, 90):
+        track = track.amended(t, late)
+    board.post(numbers(110), track)
+    assert json.loads(news(board.view, seen)[0])["track"]["first"] == 0
+
+
 def test_programs_get_numbers(board, server):
     board.post(numbers(7), None)
     answer, body = ask(server, "/posterior.json")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from epf.cli.outcome import CODES
 from epf.storage._files import only_writer
@@ -52,6 +53,24 @@ Host = Annotated[
         "variable EPF_WATCH_TOKEN, or a random one. [default: this machine only]"
     ),
 ]
+
+
+class WithWatch(TyperCommand):
+    """A command whose `--watch` may be followed by a port: typer has no option with an optional value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        found: list[str] = []
+        for argument in args:
+            name, equals, value = argument.partition("=")
+            if name == "--watch" and equals:
+                found += ["--watch", "--port", value]
+            elif found[-1:] == ["--watch"] and argument.isdecimal():
+                found += ["--port", argument]
+            else:
+                found.append(argument)
+        return super().parse_args(ctx, found)
+
+
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors and requested results.")]
 
 
@@ -226,8 +245,9 @@ def simulate(
 
 
 @app.command(
+    cls=WithWatch,
     context_settings=_FIELDS,
-    epilog="Examples: `epf stream sin y.csv --checkpoint run.epf --resume`, "
+    epilog="Examples: `epf stream sin y.csv --checkpoint run.epf --resume`, `epf stream sin y.csv --watch 8701`, "
     "`tail -f y.jsonl | epf stream sin - --format jsonl --every 10`",
 )
 def stream(
@@ -251,8 +271,11 @@ def stream(
     new_file: Annotated[
         bool, typer.Option("--new-file", "--new-rows", help="With --resume: all rows of the input are new; skip none.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Serve a live page of the stream.")] = False,
-    port: Port = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Serve a live page of the stream: --watch, or --watch PORT. [default port: 8700]"),
+    ] = False,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, hidden=True)] = None,
     host: Host = None,
     quiet: Quiet = False,
 ) -> None:

@@ -22,6 +22,10 @@ class AssumedParameterFilter(ParticleFilter):
     """Learns the parameters of any model from one Gaussian per particle, in unbounded coordinates.
 
     A step evaluates the densities at `points` values of theta along each of p^2 lines for p parameters, for every particle.
+
+    Examples:
+        >>> epf.AssumedParameterFilter(particles=500, points=5)
+        AssumedParameterFilter(particles=500, points=5)
     """
 
     points: int = count(7, least=3)

@@ -29,6 +29,10 @@ class EPF(PolynomialLearner):
     `approximation` is epf.Chebyshev(...) or epf.Taylor(...); `sampler` is one of epf.samplers.InverseCDF(), Slice(),
     Metropolis(steps) and Laplace(). Theta is drawn every `refresh` steps: at every step at first, and half as often while
     nothing is resampled. A `discount` below 1 forgets the past at that rate per step, for parameters that drift slowly.
+
+    Examples:
+        >>> epf.EPF(1000).bind(model).describe()["resampling"]
+        'systematic, below 0.5 N'
     """
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> BoundParticleFilter:

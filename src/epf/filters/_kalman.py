@@ -9,6 +9,7 @@ linear regression, Lefebvre, Bruyninckx and De Schutter 2002). What follows is t
 Neither learns a noise scale: the mean of y does not depend on it, so y is uncorrelated with it, and its prior stays.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +53,12 @@ _PRIOR_DRAWS = 4096
 
 
 class Kalman(Filter):
-    """A Gaussian for the state and the parameters together; `extended` or `unscented` for what is not linear."""
+    """A Gaussian for the state and the parameters together; `extended` or `unscented` for what is not linear.
+
+    Examples:
+        >>> epf.Kalman().bind(known).describe()["form"]
+        'exact'
+    """
 
     extended: bool = flag(False)
     unscented: bool = flag(False)
@@ -63,6 +69,7 @@ class Kalman(Filter):
 
     @property
     def exact(self) -> bool:
+        """Whether nothing is linearised."""
         return not (self.extended or self.unscented)
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundKalman":
@@ -208,7 +215,7 @@ class GaussianPosterior(Posterior):
     exact: bool = eqx.field(static=True)
 
     def _free(self) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
-        size = self.state.mean.shape[0] - _size(self.shape)
+        size = self.state.mean.shape[0] - math.prod(self.shape)
         start = self.state.mean.shape[0] - size
         return self.state.mean[start:], self.state.covariance[start:, start:]
 
@@ -244,7 +251,7 @@ class GaussianPosterior(Posterior):
 
     def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
         z = jax.random.multivariate_normal(key, self.state.mean, self.state.covariance, (count,), method="svd")
-        size = _size(self.shape)
+        size = math.prod(self.shape)
         theta = jax.vmap(self.parameters.constrain)(z[:, size:])
         return theta, z[:, :size].reshape(count, *self.shape)
 
@@ -258,7 +265,7 @@ class GaussianPosterior(Posterior):
         return jax.vmap(self.parameters.constrain)(free)
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
-        size = _size(self.shape)
+        size = math.prod(self.shape)
         sd = jnp.sqrt(jnp.diagonal(self.state.covariance)[:size])
         return self.state.mean[:size].reshape(self.shape), sd.reshape(self.shape)
 
@@ -281,14 +288,10 @@ class Split(eqx.Module):
 
     @property
     def size(self) -> int:
-        return _size(self.shape)
+        return math.prod(self.shape)
 
     def __call__(self, z: Float[Array, " n"]) -> tuple[Values, Array]:
         return self.parameters.named(self.parameters.constrain(z[self.size :])), z[: self.size].reshape(self.shape)
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    return shape[0] if shape else 1
 
 
 def _start_moments(law: Distribution) -> tuple[Array, Array]:

@@ -26,7 +26,12 @@ from epf.numerics._sums import mean_and_sd
 
 
 class LiuWest(ParticleFilter):
-    """A particle filter whose parameters are perturbed at every step: by `rho`, or by a `discount` if one is given."""
+    """A particle filter whose parameters are perturbed at every step: by `rho`, or by a `discount` if one is given.
+
+    Examples:
+        >>> epf.LiuWest(1000, discount=0.98).bind(model).describe()["particles"]
+        '250'
+    """
 
     rho: float = number(0.9, above=0.0, high=1.0)
     discount: float | None = number(

@@ -66,6 +66,10 @@ class NestedFilter(ParticleFilter):
 
     The sd of the jitter is `jitter` N^(-3/4) sds of the cloud, N being the number of thetas of an island. More jitter keeps
     more distinct thetas and forgets more of the past. `resampling` is for the thetas and for their filters.
+
+    Examples:
+        >>> epf.NestedFilter(1000, inner=50).bind(model).describe()["particles"]
+        '250 thetas, each with a filter of 50'
     """
 
     particles: int = count(1000, least=2)

@@ -34,6 +34,10 @@ class ParticleLearning(PolynomialLearner):
     `statistics` are "conjugate" (as epf.Storvik's), "polynomial" (as epf.EPF's, with the same settings), or "automatic":
     conjugate where the model is. Particles are resampled below the threshold of `resampling`, which counts the weights that
     the coming observation gives.
+
+    Examples:
+        >>> epf.ParticleLearning(1000).bind(model).describe()["statistics"]
+        'conjugate'
     """
 
     refresh: int = count(1)

@@ -61,6 +61,10 @@ class PracticalFilter(Filter):
 
     `statistics` of the past are "conjugate" (as epf.Storvik's), "polynomial" (as epf.EPF's, by `approximation` and
     `sampler`), or "automatic": conjugate where the model is. `proposal` draws a new state before the sweeps.
+
+    Examples:
+        >>> epf.PracticalFilter(100, lag=10).bind(model).describe()["window"]
+        'the last 10 states, 5 sweeps per observation'
     """
 
     particles: int = count(500, least=2)
@@ -76,6 +80,7 @@ class PracticalFilter(Filter):
         return bind_islands(self, model, u)
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundPracticalFilter":
+        """The algorithm for one island."""
         check_conjugate("PracticalFilter", self.statistics, model, u)
         params = parameters(model)
         if _is_discrete(model, params, u):

@@ -45,6 +45,10 @@ class ResampleMove(ParticleFilter):
     At each resampling theta makes `moves` Metropolis steps: always while t is below `rate`, later with probability
     `rate` / t, so that a step evaluates at most about `moves` x `rate` likelihood terms on average. `rate=None` moves
     at every resampling. Paths have room for `capacity` steps.
+
+    Examples:
+        >>> epf.ResampleMove(1000, moves=2, rate=None).bind(model).describe()["moves"]
+        '2 Metropolis steps after resampling, each'
     """
 
     capacity: int = count(1000)

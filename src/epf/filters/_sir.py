@@ -12,7 +12,12 @@ from epf.model._model import StateSpaceModel
 
 
 class SIR(ParticleFilter):
-    """The particle filter; parameters are drawn from the prior once and never moved."""
+    """The particle filter; parameters are drawn from the prior once and never moved.
+
+    Examples:
+        >>> epf.SIR(1000).bind(model).describe()["particles"]
+        '250'
+    """
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> BoundParticleFilter:
         return BoundParticleFilter(*self.parts(model, u))

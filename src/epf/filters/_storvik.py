@@ -19,6 +19,10 @@ class Storvik(ParticleFilter):
     variances with inverse-gamma priors and covariance matrices with inverse-Wishart priors are drawn independently at every
     step; other parameters move by slice sampling. Parameters may sit in the transition, the observation and the initial
     law.
+
+    Examples:
+        >>> epf.Storvik(1000).bind(model).describe()["islands"]
+        '4, each with so many particles'
     """
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> BoundLearner:

@@ -21,6 +21,11 @@ class Lagged(KeepsStates, Settings):
     """`model` with its last `lag` states in the state: a flat vector of (lag + 1) states, newest first.
 
     In place of the states before x_0, which do not exist, are draws from the law of x_0; they are never used.
+
+    Examples:
+        >>> lagged = epf.Lagged(known, lag=3)
+        >>> lagged.shape, lagged.initial({}).event_shape  # x_t, x_t-1, x_t-2, x_t-3
+        ((), (4,))
     """
 
     model: StateSpaceModel

@@ -20,17 +20,22 @@ _FIXED = (ExpTransform, SigmoidTransform, SoftplusTransform)  # functions of eac
 _ROUNDING = 0.01  # log-probabilities of nearly certain values may exceed 0 by this much
 
 
-def check_law(law: object, where: str) -> Distribution:
-    """`law`, if it is a distribution with an empty batch shape; `where` names the method that returned it."""
+def check_law(law: object, where: str, inputs: int = 0) -> Distribution:
+    """`law`, if it is a distribution with an empty batch shape; `where` names the method that returned it.
+
+    `inputs` is their number per step: a law of as many values may come from all of `u` in place of one entry.
+    """
     if not isinstance(law, Distribution):
         raise ModelError(
             f"{where} returned {kind(law)}, not a distribution: return one of numpyro.distributions, "
             "for example dist.Normal(mean, sd)."
         )
     if law.batch_shape != ():
+        row = f" If it should be one number: u is a row of shape ({inputs},), so write u[0] for its first entry."
         raise ModelError(
             f"{where} returned {type(law).__name__} with batch shape {tuple(law.batch_shape)}: it must be the law of one "
             f"value, so add .to_event({len(law.batch_shape)}) to make its components one vector."
+            + (row if inputs and law.batch_shape == (inputs,) else "")
         )
     return law
 

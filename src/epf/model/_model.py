@@ -28,6 +28,22 @@ class StateSpaceModel(eqx.Module):
     holds the parameters by name (`p.theta`), `x` is the state, a number or a vector, and `u` is the row of inputs of this
     step, or None. `transition` and `observation` may have a further argument `t`: the time index, an integer, 1 for the
     first observation. The model is written for one particle; the library vectorises it.
+
+    Examples:
+        >>> class Decay(epf.StateSpaceModel):
+        ...     def prior(self):
+        ...         return {"rate": dist.Uniform(0.0, 1.0)}
+        ...
+        ...     def initial(self, p):
+        ...         return dist.Normal(10.0, 1.0)
+        ...
+        ...     def transition(self, p, x, u):
+        ...         return dist.Normal((1.0 - p.rate) * x, 0.1)
+        ...
+        ...     def observation(self, p, x, u):
+        ...         return dist.Normal(x, 0.5)
+        >>> epf.simulate(Decay(), {"rate": 0.2}, steps=3)[1].shape
+        (3,)
     """
 
     @abstractmethod
@@ -74,7 +90,8 @@ def observation_law(model: StateSpaceModel, p: Values, x: Array, u: Array | None
 def _law(model: StateSpaceModel, method: str, p: Values, x: Array, u: Array | None) -> Distribution:
     u, t = split_time(model, u)
     time = {"t": t} if names_time(model, method) else {}
-    return check_law(_call(model, method, p, x, u, **time), f"{_name(model)}.{method}()")
+    inputs = 0 if u is None else u.shape[0]
+    return check_law(_call(model, method, p, x, u, **time), f"{_name(model)}.{method}()", inputs)
 
 
 def advance(model: StateSpaceModel, x: Array, new: Array) -> Array:
@@ -132,7 +149,12 @@ def forward(model: StateSpaceModel, method: str, p: Values, x: Any, u: Any, t: A
 
 
 def fix(model: StateSpaceModel, values: Mapping[str, Any]) -> StateSpaceModel:
-    """The same model with some parameters known: `epf.fix(Sin(), {"theta": 0.7})`."""
+    """The same model with some parameters known: `epf.fix(Sin(), {"theta": 0.7})`.
+
+    Examples:
+        >>> list(epf.fix(model, {"level_variance": 0.5}).prior())
+        ['noise_variance']
+    """
     priors = parameters(model).priors
     for name in by_name(values):
         if name not in priors:
@@ -236,6 +258,15 @@ def _name(model: StateSpaceModel) -> str:
     return _name(model.model) if isinstance(model, _Fixed) else type(model).__name__
 
 
+_SIGNATURES = {
+    "prior": "self",
+    "initial": "self, p",
+    "transition": "self, p, x, u), or with the time (self, p, x, u, t",
+    "observation": "self, p, x, u), or with the time (self, p, x, u, t",
+    "advance": "self, x, new",
+}
+
+
 def _call(model: StateSpaceModel, method: str, *arguments: Any, **time: Any) -> Any:
     """Call a method written by the user; any exception becomes a ModelError that names the method."""
     check_is_model(model)
@@ -249,11 +280,13 @@ def _call(model: StateSpaceModel, method: str, *arguments: Any, **time: Any) -> 
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
         raise ModelError(
             f"{where} uses a parameter, a state or an input where Python needs a plain value ({type(error).__name__}): "
-            "write jnp.where in place of if, and jax.numpy in place of math and numpy."
+            "write jnp.where in place of if, jnp.stack([...]) in place of a list, and jax.numpy in place of math and numpy."
         ) from error
     except Exception as error:
         no_inputs = "NoneType" in str(error) and len(arguments) == 3 and arguments[-1] is None
         remedy = "its u is None, so give inputs" if no_inputs else "correct the method"
+        if isinstance(error, TypeError) and f".{method}()" in str(error) and "positional argument" in str(error):
+            remedy = f"declare it as def {method}({_SIGNATURES[method]})"
         raise ModelError(f"{where} failed ({reason(error)}): {remedy}.") from error
 
 

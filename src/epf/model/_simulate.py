@@ -25,6 +25,11 @@ def simulate(
 
     `values` gives the true value of each unknown parameter; `inputs` has shape (steps, k). Returns `x` of shape
     (steps, *state) and `y` of shape (steps, *observation); `x[0]` is x_1, and `y[0]` observes it.
+
+    Examples:
+        >>> x, y = epf.simulate(model, {"level_variance": 0.5, "noise_variance": 0.3}, steps=5, seed=1)
+        >>> x.shape, y.shape
+        ((5,), (5,))
     """
     steps = require_count("simulate", "steps", steps)
     us = check_inputs(model, inputs, steps)

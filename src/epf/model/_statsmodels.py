@@ -126,6 +126,12 @@ def from_statsmodels(model: Any, prior: Mapping[str, Distribution] | None = None
 
         model = sm.tsa.UnobservedComponents(y, "local level")
         result = epf.fit(epf.from_statsmodels(model), y)
+
+    Examples:
+        >>> import statsmodels.api as sm
+        >>> level = epf.from_statsmodels(sm.tsa.UnobservedComponents(y, "local level"))
+        >>> list(level.prior())
+        ['sigma2_irregular', 'sigma2_level']
     """
     ssm = getattr(model, "ssm", None)
     if ssm is None or not hasattr(model, "param_names"):

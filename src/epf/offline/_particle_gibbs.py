@@ -79,6 +79,10 @@ class ParticleGibbs(MarkovChains):
     The first `warmup` iterations are dropped; each chain then has `draws` draws. `ahead` is the number of steps of the
     reference path that weight its ancestor, 0 for none; by default it is found from `advance`. `result.smoothed` has the
     states given the whole series.
+
+    Examples:
+        >>> epf.ParticleGibbs(particles=50, draws=1000)
+        ParticleGibbs(draws=1000, particles=50)
     """
 
     particles: int = count(100, least=2, words="a whole number, 2 or more, one of which follows the reference path")

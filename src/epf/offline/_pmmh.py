@@ -48,6 +48,10 @@ class PMMH(MarkovChains):
 
     Without a number of `particles`, one is chosen so that the log-likelihood has a variance of about one. The first
     `warmup` iterations adapt the proposal and are dropped; each chain then has `draws` draws.
+
+    Examples:
+        >>> epf.PMMH(particles=100, draws=1000, chains=2)
+        PMMH(draws=1000, chains=2, particles=100)
     """
 
     particles: int | None = count(None, optional=True)

@@ -70,6 +70,10 @@ class PointMass(Filter):
     of a step's likelihood so far: raise `nodes` (and `width`, if there are outliers) if it is not small. `ess` in the
     history is the effective number of grid points: below 3.5 per parameter their spacing is more than one posterior standard
     deviation, and `refined` is needed. Use float64; in float32 a log-likelihood has an error of about 1e-5.
+
+    Examples:
+        >>> epf.PointMass(nodes=65, grid={"level_variance": (0.1, 2.0, 31)}).bind(model).describe()["grid"]
+        '31 points of level_variance x 61 points of noise_variance'
     """
 
     nodes: int | None = count(None, least=3, optional=True)

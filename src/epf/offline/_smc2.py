@@ -85,6 +85,10 @@ class SMC2(Sequential):
 
     The thetas are resampled and moved, `moves` times each, when their effective share falls below `threshold`. Each filter
     has `particles` at first; these are doubled when few moves are accepted, up to `most`.
+
+    Examples:
+        >>> epf.SMC2(thetas=200, particles=100)
+        SMC2(thetas=200, particles=100)
     """
 
     thetas: int = count(500, least=4)

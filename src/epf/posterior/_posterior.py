@@ -54,7 +54,10 @@ class ErrorEstimate(eqx.Module):
     @property
     def total(self) -> Float[Array, "*time 2 p"]:
         """All parts together: random ones as independent errors, systematic ones as if they had the same sign."""
-        return jnp.hypot(self.monte_carlo, self.expansion) + self.bias + self.truncation + self.numbers
+        hypot: Any = (
+            np.hypot if isinstance(self.monte_carlo, np.ndarray) else jnp.hypot
+        )  # ten times as quick on few numbers
+        return hypot(self.monte_carlo, self.expansion) + self.bias + self.truncation + self.numbers
 
 
 def student(answers: int) -> float:
@@ -83,7 +86,33 @@ def standard_error(white: Float[Array, "many p"], weights: Float[Array, " many"]
 
 
 class Posterior(eqx.Module):
-    """The posterior of the parameters and the state, given the observations so far."""
+    """The posterior of the parameters and the state, given the observations so far.
+
+    Examples:
+        >>> posterior = result.posterior
+        >>> list(posterior.mean), list(posterior.sd), list(posterior.quantile(0.95))
+        (['level_variance', 'noise_variance'], ['level_variance', 'noise_variance'], ['level_variance', 'noise_variance'])
+        >>> posterior.density("noise_variance", [0.2, 0.3]).shape, posterior.sample(100)["noise_variance"].shape
+        ((2,), (100,))
+        >>> posterior.state_mean == float(result.history["state_mean"][-1]), posterior.state_sd > 0.0
+        (True, True)
+
+        What a representation implements, as arrays of the flat vector of p parameters:
+
+        >>> [part.shape for part in jax.eval_shape(posterior.moments)], jax.eval_shape(lambda: posterior.error().total).shape
+        ([(2,), (2,)], (2, 2))
+        >>> jax.eval_shape(posterior.quantiles, np.array([0.05, 0.5, 0.95])).shape
+        (3, 2)
+        >>> jax.eval_shape(lambda grid: posterior.marginal_density(0, grid), np.zeros(50)).shape
+        (50,)
+        >>> jax.eval_shape(lambda key: posterior.draws(key, 10), jax.random.key(0)).shape
+        (10, 2)
+        >>> theta, x = jax.eval_shape(lambda key: posterior.pairs(key, 10), jax.random.key(0))
+        >>> posterior.in_pairs, theta.shape, x.shape
+        (True, (10, 2), (10,))
+        >>> [part.shape for part in jax.eval_shape(posterior.state_moments)]
+        [(), ()]
+    """
 
     parameters: eqx.AbstractVar[Parameters]
 
@@ -159,10 +188,12 @@ class Posterior(eqx.Module):
 
     @property
     def state_mean(self) -> Any:
+        """The posterior mean of the state: a float, or an array of the state's shape."""
         return _plain(_state_moments(self)[0])
 
     @property
     def state_sd(self) -> Any:
+        """The posterior standard deviation of the state: a float, or an array of the state's shape."""
         return _plain(_state_moments(self)[1])
 
     def _by_name(self, vector: Array) -> dict[str, Any]:

@@ -23,6 +23,13 @@ class Certificate(NamedTuple):
     """Errors of the posterior mean, in posterior sds, and of the sd, relative; NaN where they were not measured.
 
     The true error should be below twice the certificate in 19 of 20 runs.
+
+    Examples:
+        >>> error = result.error
+        >>> list(error.mean), list(error.sd), error.total.shape  # errors of the means, then of the sds
+        (['level_variance', 'noise_variance'], ['level_variance', 'noise_variance'], (2, 2))
+        >>> bool(error.worst == error.total.max()), error.largest_part
+        (True, 'monte_carlo')
     """
 
     labels: tuple[str, ...]

@@ -14,7 +14,7 @@ from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
 from epf.offline._base import Draw, MarkovChains
 from epf.posterior._posterior import ParticlePosterior
-from epf.results._result import Answer
+from epf.results._answer import Answer
 from epf.results._verdict import Verdict, judge_chains
 
 if TYPE_CHECKING:
@@ -29,6 +29,19 @@ class Chains(Answer[MarkovChains, Draw]):
     `draws` has them by name, each of shape (chains, draws, *shape), without the warm-up; `rhat` and `ess` are ArviZ's.
     `record` has every iteration, including the warm-up. There is no history and no evidence: the posterior is that of the
     whole series only.
+
+    Examples:
+        >>> chains.draws["noise_variance"].shape, chains.num_draws, chains.warmup, chains.done
+        ((2, 20), 20, 10, 30)
+        >>> chains.acceptance.shape, list(chains.rhat), list(chains.ess), chains.split_rhat > 0.0
+        ((2,), ['level_variance', 'noise_variance'], ['level_variance', 'noise_variance'], True)
+        >>> chains.verdict.word, chains.to_arviz().posterior["noise_variance"].shape, chains.plot().shape
+        ('do not trust', (2, 20), (2,))
+        >>> chains.smoothed_moments is None, hasattr(chains, "smoothed")  # epf.ParticleGibbs has both: it draws paths
+        (True, False)
+        >>> hasattr(chains, "history"), hasattr(chains, "log_evidence")  # a filter or SMC2 has them, and .report(...)
+        (False, False)
+        >>> chains.save("chains")
     """
 
     def __init__(
@@ -51,6 +64,7 @@ class Chains(Answer[MarkovChains, Draw]):
     # What a saved answer has without its model can be set; the rest is computed.
     @cached_property
     def parameters(self) -> Parameters:
+        """The unknown parameters: their names, labels and priors."""
         assert self.model is not None
         return parameters(self.model)
 

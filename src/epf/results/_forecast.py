@@ -30,6 +30,16 @@ class Forecast(NamedTuple):
     """Draws of the future: `x` (draws, steps, *state) and `y` (draws, steps, *observation); `first` is the first time.
 
     `time` has dates if the data had regular ones, else the numbers of the steps.
+
+    Examples:
+        >>> ahead = result.forecast(steps=5)
+        >>> ahead.x.shape, ahead.y.shape, ahead.time.tolist()
+        ((1000, 5), (1000, 5), [21, 22, 23, 24, 25])
+        >>> ahead.mean.shape, ahead.quantile(0.9).shape, ahead.interval(0.9, of="x")[0].shape
+        ((5,), (5,), (5,))
+        >>> later = [0.0, 0.1, 0.2, 0.3, np.nan]
+        >>> ahead.pit(later).shape, ahead.crps(later).shape, ahead.to_xarray()["state_quantile"].shape
+        ((5,), (5,), (3, 5))
     """
 
     x: np.ndarray
@@ -40,6 +50,7 @@ class Forecast(NamedTuple):
 
     @property
     def time(self) -> np.ndarray:
+        """The date or the number of each step (steps,)."""
         return np.arange(self.first, self.first + self.y.shape[1]) if self.dates is None else self.dates
 
     @property
@@ -117,14 +128,15 @@ def forecast(
     us = check_inputs(model, inputs, steps, t)
     key = root_key(check_seed(seed))
     note = _JOINT if posterior.in_pairs else _INDEPENDENT
-    x, y = _run(model, posterior, key, num_samples, steps, us)
+    x, y = draw_ahead(model, posterior, key, num_samples, steps, us)
     return Forecast(np.asarray(x), np.asarray(y), t + 1, note)
 
 
 @eqx.filter_jit
-def _run(
+def draw_ahead(
     model: StateSpaceModel, posterior: Posterior, key: PRNGKeyArray, num_samples: int, steps: int, us: Array | None
 ) -> tuple[Array, Array]:
+    """Draws of the next states (draws, steps, *state) and observations (draws, steps, *observation)."""
     params = parameters(model)
     k_start, k_run = jax.random.split(key)
     theta, x_0 = posterior.pairs(k_start, num_samples)

@@ -15,16 +15,22 @@ WORST_MEAN = "error of a mean (sds)"
 BLUE, GREY, ORANGE = "#0072B2", "#555555", "#D55E00"  # Okabe and Ito's palette, safe for the colour-blind
 
 
-def plot_history(result: Any, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
-    """One panel per parameter: posterior mean and central interval over time, truth dashed."""
-    labels = _labels(result, None)
-    axes, true = _panels(len(labels), ax, "plot"), _true_values(result.parameters, truth)
-    for panel, label in zip(axes, labels, strict=True):
+def plot_history(
+    result: Any, truth: dict[str, Any] | None = None, ax: Any = None, states: Any = False, y: Any = None
+) -> Any:
+    """One panel per parameter: posterior mean and central interval over time, truth dashed; states if asked for."""
+    with_states = states is not False and states is not None
+    labels = _labels(result, None) if result.parameters.labels or not with_states else []
+    size = _state_size(result) if with_states else 0
+    axes, true = _panels(len(labels) + size, ax, "plot"), _true_values(result.parameters, truth)
+    for panel, label in zip(axes, labels, strict=False):
         draw_parameter(panel, result, label, BLUE)
         if label in true:
             panel.axhline(true[label], color=GREY, linestyle="--", linewidth=1, label="truth")
         panel.set_ylabel(label)
         panel.legend(loc="best", frameon=False, fontsize="small")
+    if size:
+        plot_states(result, y, None, axes[len(labels) :], None if states is True else states)
     label_time(axes, result)
     return axes
 
@@ -172,33 +178,50 @@ def plot_pair(result: Any, names: Any = None, num_samples: int = 1000, seed: int
     return axes
 
 
-def plot_states(result: Any, y: Any = None, truth: Any = None, ax: Any = None) -> Any:
+def plot_states(result: Any, y: Any = None, truth: Any = None, ax: Any = None, smoothed: Any = None) -> Any:
     """Each component of the state over time, plus and minus two sds; observations as dots, the true states dashed.
 
-    The observations are shown if they have as many components as the state.
+    The observations are shown if they have as many components as the state. `smoothed` is what `epf.smooth` found.
     """
-    time = result.history["time"].values
-    size = int(np.prod(np.shape(result.record.state_mean)[1:]))
-    mean, sd = (
-        np.asarray(each).reshape(len(time), size) for each in (result.record.state_mean, result.record.state_sd)
-    )
-    axes = _panels(mean.shape[1], ax, "plot_states")
-    seen = None if y is None else np.asarray(y, float).reshape(len(y), -1)
-    true = None if truth is None else np.asarray(truth, float).reshape(len(truth), -1)
+    time, size = result.times, _state_size(result)
+    axes, seen, true = _panels(size, ax, "plot_states"), _columns(y), _columns(truth)
+    bands = [("filtered", BLUE, *(_columns(part) for part in (result.record.state_mean, result.record.state_sd)))]
+    if smoothed is not None:
+        bands.append(("smoothed", ORANGE, *_smoothed_moments(smoothed, len(time), size)))
     for i, panel in enumerate(axes):
-        if seen is not None and seen.shape[1] == mean.shape[1]:
+        if seen is not None and seen.shape[1] == size:
             panel.plot(time[-len(seen) :], seen[-len(time) :, i], ".", color=GREY, markersize=2, label="observed")
-        panel.fill_between(time, mean[:, i] - 2 * sd[:, i], mean[:, i] + 2 * sd[:, i], color=BLUE, alpha=0.25, linewidth=0,
-                           label="two sds")  # fmt: skip
-        panel.plot(time, mean[:, i], color=BLUE, linewidth=1, label="filtered mean")
+        for name, colour, mean, sd in bands:
+            low, high = mean[:, i] - 2 * sd[:, i], mean[:, i] + 2 * sd[:, i]
+            panel.fill_between(time, low, high, color=colour, alpha=0.25, linewidth=0, label=f"{name}, two sds")
+            panel.plot(time, mean[:, i], color=colour, linewidth=1, label=f"{name} mean")
         if true is not None:
-            panel.plot(
-                time[-len(true) :], true[-len(time) :, i], color=ORANGE, linestyle="--", linewidth=0.8, label="truth"
-            )
-        panel.set_ylabel("state" if len(axes) == 1 else f"state {i}")
+            panel.plot(time[-len(true) :], true[-len(time) :, i], "k--", linewidth=0.8, label="truth")
+        panel.set_ylabel("state" if size == 1 else f"state {i}")
         panel.legend(frameon=False, fontsize="small", loc="best")
     label_time(axes, result)
     return axes
+
+
+def _columns(values: Any) -> Any:
+    """A series as a matrix with one row per time."""
+    return None if values is None else np.asarray(values, float).reshape(len(values), -1)
+
+
+def _state_size(result: Any) -> int:
+    return int(np.prod(np.shape(result.record.state_mean)[1:]))
+
+
+def _smoothed_moments(smoothed: Any, steps: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    if not all(hasattr(smoothed, name) for name in ("mean", "sd", "lag")):
+        raise SettingError(f"The smoothed states must be what epf.smooth returns, and not {type(smoothed).__name__}.")
+    mean, sd = _columns(smoothed.mean), _columns(smoothed.sd)
+    if mean.shape != (steps, size):
+        raise SettingError(
+            f"The smoothed states have shape {mean.shape}, and the result has {steps} steps of {size}: "
+            "smooth the same series with the same model."
+        )
+    return mean, sd
 
 
 def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = None, ax: Any = None) -> Any:
@@ -261,8 +284,12 @@ def time_label(result: Any) -> str:
 def label_time(axes: Any, result: Any) -> None:
     """Name the axis of time, or write short dates on it."""
     axes[-1].set_xlabel(time_label(result))
-    if result.dates is None:
-        return
+    if result.dates is not None:
+        shorten_dates(axes)
+
+
+def shorten_dates(axes: Any) -> None:
+    """Write short dates on the axis of time."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     for panel in axes:

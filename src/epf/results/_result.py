@@ -1,157 +1,50 @@
-"""Answer: what every fit returns. Result: the answer of a method that has a posterior after each observation."""
+"""Result: the answer of a method that has a posterior after each observation."""
 
 import os
-from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import numpy as np
 
-from epf.errors import SettingError
 from epf.filters._base import BoundFilter, Filter, posterior_of
 from epf.model._model import StateSpaceModel
-from epf.model._parameters import Parameters
-from epf.model._settings import require_number
-from epf.offline._base import Offline, Sequential
+from epf.offline._base import Sequential
 from epf.posterior._posterior import Posterior
+from epf.results._answer import Answer
 from epf.results._certificate import Certificate, certificate
-from epf.results._dates import dates_of, joined, next_dates
-from epf.results._forecast import Forecast, forecast
+from epf.results._dates import dates_of, joined
 from epf.results._record import Record
+from epf.results._residuals import Residuals, residuals
 from epf.results._verdict import MethodFacts, Verdict, judge
 from epf.storage._checkpoint import bind
 
 if TYPE_CHECKING:
     import arviz
-    import pandas as pd
     import xarray as xr
-
-Method = TypeVar("Method", bound=Filter | Offline)
-Rows = TypeVar("Rows", bound=eqx.Module)
-
-
-class Answer(Generic[Method, Rows]):
-    """The posterior after the last observation, by parameter name: numbers, draws, forecasts and plots.
-
-    `settings` says how the answer was made, including what was chosen automatically; `seconds` includes compilation.
-    `state` is the method's own state, from which `epf.fit(..., resume_from=result)` continues. `model`, `method` and
-    `state` are None in an answer that was loaded without its model.
-    """
-
-    interrupted = False
-    dates: np.ndarray | None = None
-    """The date of each observation, if the data had dates."""
-
-    def __init__(
-        self,
-        model: StateSpaceModel | None,
-        method: Method | None,
-        seed: int,
-        t: int,
-        state: eqx.Module | None,
-        record: Rows,
-        seconds: float,
-        settings: dict[str, str],
-    ) -> None:
-        self.model = model
-        self.method = method
-        self.seed = seed
-        self.num_observations = t
-        self.state = state
-        self.record = record
-        """One row per step or iteration."""
-        self.seconds = seconds
-        self.settings = settings
-
-    def keep_dates(self, y: Any, before: Any = None) -> None:
-        """Remember the dates of the data, if they have any."""
-        self.dates = dates_of(y)
-
-    @cached_property
-    def posterior(self) -> Posterior:
-        """What is known of the parameters and the state after the last observation."""
-        raise NotImplementedError
-
-    @cached_property
-    def parameters(self) -> Parameters:
-        return self.posterior.parameters
-
-    @property
-    def mean(self) -> dict[str, Any]:
-        """Posterior means by name."""
-        return self.posterior.mean
-
-    @property
-    def sd(self) -> dict[str, Any]:
-        """Posterior standard deviations by name."""
-        return self.posterior.sd
-
-    def quantile(self, level: float) -> dict[str, Any]:
-        """Marginal posterior quantiles by name."""
-        return self.posterior.quantile(level)
-
-    def interval(self, mass: float = 0.9) -> dict[str, tuple[Any, Any]]:
-        """Central posterior intervals by name."""
-        mass = require_number("interval", "mass", mass, low=0.0, high=1.0)
-        low, high = self.quantile(0.5 - 0.5 * mass), self.quantile(0.5 + 0.5 * mass)
-        return {name: (low[name], high[name]) for name in low}
-
-    def density(self, name: str, grid: Any) -> np.ndarray:
-        """The marginal posterior density of one parameter at the points of `grid`."""
-        return self.posterior.density(name, grid)
-
-    def sample(self, num_samples: int, seed: int = 0) -> dict[str, np.ndarray]:
-        """Equally weighted posterior draws by name."""
-        return self.posterior.sample(num_samples, seed)
-
-    def summary(self, quantile_levels: Sequence[float] = (0.05, 0.5, 0.95)) -> "pd.DataFrame":
-        """A table with one row per parameter: mean, sd and quantiles."""
-        from epf.results._tables import summary
-
-        return summary(self, quantile_levels)
-
-    def forecast(self, steps: int, *, inputs: Any = None, num_samples: int = 1000, seed: int = 0) -> Forecast:
-        """Draws of the next `steps` states and observations; `inputs` has shape (steps, k) for a model with inputs."""
-        if self.model is None:
-            raise SettingError("forecast() needs the model: load the result with it, as in epf.load(path, model).")
-        ahead = forecast(self.model, self.posterior, self.num_observations, steps, inputs, num_samples, seed)
-        return ahead._replace(dates=next_dates(self.dates, steps))
-
-    def plot_density(self, names: Any = None, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
-        """The posterior density of each parameter, with its prior."""
-        from epf.results._plots import plot_density
-
-        return plot_density(self, names, truth, ax)
-
-    def plot_pair(self, names: Any = None, num_samples: int = 1000, seed: int = 0, axes: Any = None) -> Any:
-        """Posterior draws of each pair of parameters."""
-        from epf.results._plots import plot_pair
-
-        return plot_pair(self, names, num_samples, seed, axes)
-
-    def plot_forecast(self, steps: int = 20, y: Any = None, inputs: Any = None, ax: Any = None) -> Any:
-        """Forecast of the next observations, with intervals."""
-        from epf.results._plots import plot_forecast
-
-        return plot_forecast(self, steps, y, inputs, ax)
-
-    def __repr__(self) -> str:
-        mean, sd, intervals = self.mean, self.sd, self.interval(0.9)
-        lines = [f"{key}: {value}" for key, value in self.settings.items()]
-        for name in mean:
-            low, high = intervals[name]
-            lines.append(f"{name}: mean {mean[name]:.4g}, sd {sd[name]:.3g}, 90% {low:.4g} .. {high:.4g}"
-                         if np.ndim(mean[name]) == 0 else f"{name}: mean {mean[name]}, sd {sd[name]}")  # fmt: skip
-        title = f"{type(self).__name__} after {self.num_observations} observations"
-        return "\n  ".join([title, *lines, self._last_line()])
-
-    def _last_line(self) -> str:
-        raise NotImplementedError
 
 
 class Result(Answer[Filter | Sequential, Record]):
-    """The posterior after the last observation, and its history: the answer of a filter or of SMC2."""
+    """The posterior after the last observation, and its history: the answer of a filter or of SMC2.
+
+    Examples:
+        >>> result.history["mean"].dims, result.history["mean"].shape, result.to_xarray()["state_mean"].shape
+        (('time', 'parameter'), (20, 2), (20,))
+        >>> result.times[:3], result.log_evidence < 0.0, result.seconds_of_steps >= 0.0
+        (array([1, 2, 3]), True, True)
+        >>> result.error.total.shape, result.verdict.word in ("good", "doubtful", "do not trust")
+        ((2, 2), True)
+        >>> result.residuals(y).z.shape
+        (20,)
+        >>> result.plot(truth).shape, result.plot_states(y).shape, result.plot_residuals(y).shape
+        ((2,), (1,), (1, 4))
+        >>> result.plot(states=True, y=y).shape, result.plot_diagnostics()[0].get_ylabel()
+        ((3,), 'effective sample size')
+        >>> result.save("posterior")
+        >>> result.report("report.html", y=y)
+        >>> result.to_arviz().posterior["noise_variance"].shape
+        (4, 1000)
+    """
 
     def __init__(
         self,
@@ -178,6 +71,7 @@ class Result(Answer[Filter | Sequential, Record]):
 
     @cached_property
     def posterior(self) -> Posterior:
+        """What is known of the parameters and the state after the last observation."""
         assert self.method is not None
         assert self.model is not None
         if isinstance(self.method, Filter):
@@ -248,17 +142,32 @@ class Result(Answer[Filter | Sequential, Record]):
 
         save(self, path)
 
-    def plot(self, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
-        """Each parameter over time with its central interval, and the truth if given; returns matplotlib axes."""
+    def residuals(self, y: Any, inputs: Any = None, draws: int = 1000) -> Residuals:
+        """Each observation of `y` (T, *observation) beside its forecast from one step before: PIT, normalised residuals.
+
+        The filter goes through the series again, so this takes as long as the fit; `y` and `inputs` are those of the fit.
+        """
+        return residuals(self, y, inputs, draws)
+
+    def plot_residuals(self, y: Any, inputs: Any = None, ax: Any = None) -> Any:
+        """The residuals of `y` over time, their PIT histogram and their autocorrelations; returns matplotlib axes."""
+        return self.residuals(y, inputs).plot(ax)
+
+    def plot(self, truth: dict[str, Any] | None = None, ax: Any = None, *, states: Any = False, y: Any = None) -> Any:
+        """Each parameter over time with its central interval, and the truth if given; returns matplotlib axes.
+
+        `states=True` adds a panel per component of the filtered state, with the observations `y` if given;
+        `states=epf.smooth(...)` shows the smoothed states beside it.
+        """
         from epf.results._plots import plot_history
 
-        return plot_history(self, truth, ax)
+        return plot_history(self, truth, ax, states, y)
 
-    def plot_states(self, y: Any = None, truth: Any = None, ax: Any = None) -> Any:
-        """The filtered states over time, with the observations."""
+    def plot_states(self, y: Any = None, truth: Any = None, ax: Any = None, *, smoothed: Any = None) -> Any:
+        """The filtered states over time, with the observations, and the states of `smoothed=epf.smooth(...)` if given."""
         from epf.results._plots import plot_states
 
-        return plot_states(self, y, truth, ax)
+        return plot_states(self, y, truth, ax, smoothed)
 
     def plot_diagnostics(self, ax: Any = None) -> Any:
         """Effective sample size, evidence and approximation error over time, and the verdict."""

@@ -28,8 +28,9 @@ from epf.storage._files import as_path, make_folder
 from epf.storage._tensors import TensorFile
 
 if TYPE_CHECKING:
+    from epf.results._answer import Answer
     from epf.results._chains import Chains
-    from epf.results._result import Answer, Result
+    from epf.results._result import Result
 
 NAME, DATES = "result.epf", "dates"
 _DRAWS = 4000

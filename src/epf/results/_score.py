@@ -15,6 +15,11 @@ def score(result: Any, exact: Any) -> Any:
     """An xarray.Dataset of `z` and `r`, dimensions time and parameter, for the times and parameters that both have.
 
     Each argument is a Result, or a Dataset with `mean` and `sd` such as its `history`.
+
+    Examples:
+        >>> scores = epf.score(result, result.history)  # of itself: no error
+        >>> float(abs(scores["z"]).max()), float(scores["r"].min())
+        (0.0, 1.0)
     """
     import xarray as xr
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
+    from epf.results._answer import Answer
     from epf.results._chains import Chains
-    from epf.results._result import Answer, Result
+    from epf.results._result import Result
 
 _CHAINS = 4
 

@@ -48,16 +48,24 @@ class MethodFacts(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """All findings, the worst first."""
+    """All findings, the worst first.
+
+    Examples:
+        >>> verdict = result.verdict
+        >>> verdict.word, verdict.level, len(verdict.findings) > 0
+        ('do not trust', 2, True)
+    """
 
     findings: list[Caveat]
 
     @property
     def level(self) -> int:
+        """0 good, 1 doubtful, 2 do not trust: that of the worst finding."""
         return max((finding.level for finding in self.findings), default=0)
 
     @property
     def word(self) -> str:
+        """The level as "good", "doubtful" or "do not trust"."""
         return LEVELS[self.level]
 
     def __str__(self) -> str:

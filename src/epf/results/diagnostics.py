@@ -13,26 +13,34 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from epf.errors import DataError, UnsupportedModelError
-from epf.filters._bank import Filters
 from epf.filters._epf import EPF
 from epf.filters._learner import BoundLearner
 from epf.filters._particle import Piece
-from epf.filters.marginal._marginal import MarginalEPF
-from epf.model._check import check_inputs, check_model, check_observations
+from epf.model._check import check_inputs
 from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
 from epf.model._parameters import as_floats
 from epf.model._settings import check_seed, require_count
-from epf.numerics._keys import particle_keys, root_key, step_key
+from epf.numerics._keys import particle_keys, root_key
 from epf.posterior._chart import prior_box
 from epf.posterior.samplers._inverse_cdf import InverseCDF
+from epf.results._likelihood_noise import LikelihoodNoise, likelihood_noise
 from epf.statistics import _follow as following
 from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
+
+__all__ = ["LikelihoodNoise", "PathDensity", "khat", "kl", "likelihood_noise", "pareto_k", "path_density"]
 
 _MOVES = 50
 
 
 class PathDensity(NamedTuple):
-    """p(theta | path) on a grid: the exact log-density and the filter's, both normalised."""
+    """p(theta | path) on a grid: the exact log-density and the filter's, both normalised.
+
+    Examples:
+        >>> log_half, log_third = np.log(np.full(2, 0.5)), np.log(np.array([1.0, 2.0]) / 3.0)
+        >>> found = epf.diagnostics.PathDensity(np.array([[0.0], [1.0]]), np.ones(2), log_half, log_third)
+        >>> bool(np.isclose(found.kl, 0.5 * np.log(9 / 8))), found.outside
+        (True, 0.0)
+    """
 
     theta: Float[np.ndarray, "points p"]
     weight: Float[np.ndarray, " points"]
@@ -69,6 +77,12 @@ def path_density(
 
     `y` (T rows) is needed only if the observation law depends on the parameters. The grid has `points` values per
     parameter, where either density is within 40 nats of its peak.
+
+    Examples:
+        >>> path = np.append(0.0, x)  # x_0 .. x_20
+        >>> found = epf.diagnostics.path_density(epf.zoo.Sin(), path, epf.EPF(100, approximation=epf.Taylor(3)), points=101)
+        >>> found.theta.shape, found.exact.shape, found.approximate.shape
+        ((101, 1), (101,), (101,))
     """
     gibbs, piece, x_0 = _look(model, x, method or EPF(), y, inputs)
     p = parameters(model).size
@@ -98,7 +112,12 @@ def path_density(
 
 
 def kl(model: StateSpaceModel, x: Any, method: EPF | None = None, *, y: Any = None, inputs: Any = None) -> float:
-    """KL(exact || approximate) of p(theta | path), in nats, by quadrature; see `path_density`."""
+    """KL(exact || approximate) of p(theta | path), in nats, by quadrature; see `path_density`.
+
+    Examples:
+        >>> epf.diagnostics.kl(epf.zoo.Sin(), np.append(0.0, x), epf.EPF(100, approximation=epf.Taylor(3))) >= 0.0
+        True
+    """
     return path_density(model, x, method, y=y, inputs=inputs).kl
 
 
@@ -116,6 +135,11 @@ def khat(
 
     Below 0.7 the approximation is close, and importance weights could correct it; above, it misses part of the exact
     density (Vehtari, Simpson, Gelman, Yao and Gabry 2024).
+
+    Examples:
+        >>> method = epf.EPF(100, approximation=epf.Taylor(3))
+        >>> isinstance(epf.diagnostics.khat(epf.zoo.Sin(), np.append(0.0, x), method, num_samples=100), float)
+        True
     """
     require_count("khat", "num_samples", num_samples, least=100)
     gibbs, piece, x_0 = _look(model, x, method or EPF(), y, inputs)
@@ -132,6 +156,10 @@ def pareto_k(log_ratios: Float[np.ndarray, " draws"]) -> float:
 
     Zhang and Stephens's (2009) estimator on the tail of Vehtari et al., the largest min(S / 5, 3 sqrt(S)), shrunk towards
     0.5 with the weight of ten observations as theirs.
+
+    Examples:
+        >>> epf.diagnostics.pareto_k(np.log(np.random.default_rng(0).uniform(size=1000))) < 0.5  # no tail
+        True
     """
     ratios = np.sort(np.where(np.isnan(log_ratios), np.inf, log_ratios))
     if not np.isfinite(ratios).all():
@@ -150,54 +178,6 @@ def pareto_k(log_ratios: Float[np.ndarray, " draws"]) -> float:
     share = 1.0 / np.exp(likelihood[None, :] - likelihood[:, None]).sum(axis=1)
     shape = np.log1p(-np.sum(b * share) / share.sum() * x).mean()
     return float((tail * shape + 10 * 0.5) / (tail + 10))
-
-
-class LikelihoodNoise(NamedTuple):
-    """Standard deviations over seeds of log p(y | theta) at each theta, and of its differences between neighbours."""
-
-    theta: Float[np.ndarray, "nodes p"]
-    log_likelihood: Float[np.ndarray, " nodes"]
-    """The mean over seeds."""
-    sd: Float[np.ndarray, " nodes"]
-    sd_of_differences: Float[np.ndarray, " pairs"]
-
-
-def likelihood_noise(
-    model: StateSpaceModel,
-    y: Any,
-    theta: Any,
-    method: MarginalEPF | None = None,
-    *,
-    inputs: Any = None,
-    seeds: int = 16,
-) -> LikelihoodNoise:
-    """Noise of a marginal filter's log-likelihoods at the rows of `theta`, and of their differences between neighbours.
-
-    Only the noise of differences moves a posterior. With common random numbers and ordered resampling it is a small part
-    of the noise.
-    """
-    method = MarginalEPF() if method is None else method
-    us = check_inputs(model, inputs, len(y))
-    ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
-    thetas = jnp.asarray(theta, float).reshape(-1, parameters(model).size)
-    filters = Filters(method.particles, method.proposal, method.resampling)
-
-    @jax.jit
-    def one(seed: Array) -> Float[Array, " nodes"]:
-        root = root_key(seed)
-
-        def step(carry: Any, at: Any) -> tuple[Any, None]:
-            bank, total = carry
-            t, y, u = at
-            bank, seen = filters.step(step_key(root, t), model, thetas, bank, y, u)
-            return (bank, total + seen.log_likelihood), None
-
-        start = filters.start(step_key(root, 0), model, thetas), jnp.zeros(thetas.shape[0])
-        return jax.lax.scan(step, start, (jnp.arange(1, len(ys) + 1), ys, us))[0][1]
-
-    found = np.array([one(jnp.asarray(seed)) for seed in range(seeds)], float)
-    differences = np.diff(found, axis=1)
-    return LikelihoodNoise(np.asarray(thetas), found.mean(0), found.std(0, ddof=1), differences.std(0, ddof=1))
 
 
 def _look(

@@ -19,8 +19,9 @@ from epf.model._parameters import as_floats
 from epf.model._settings import require_memory
 from epf.numerics._keys import root_key
 from epf.offline._base import MarkovChains, Offline
+from epf.results._answer import Answer
 from epf.results._chains import Chains
-from epf.results._result import Answer, Result
+from epf.results._result import Result
 
 QUANTILE_LEVELS = (0.05, 0.5, 0.95)
 _COUNTS = ("particles", "nodes", "thetas", "chains", "capacity", "lag")  # settings whose product a state grows with

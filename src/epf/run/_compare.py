@@ -59,6 +59,13 @@ class Comparison:
       that grows in proportion to the time. Markov chains cost T a draw and begin anew with every observation;
     - log_evidence, where the method has one;
     - verdict: whether to trust the method's answer (`results[name].verdict` has the reasons).
+
+    Examples:
+        >>> found = epf.compare(model, y, {"SIR": epf.SIR(400)}, exact=result)
+        >>> found.table.index.tolist()[:2], float(found.table.loc["SIR", "z"].abs().max())
+        ([('exact', 'level_variance'), ('exact', 'noise_variance')], 0.0)
+        >>> found.plot(truth).shape
+        (2,)
     """
 
     def __init__(
@@ -75,6 +82,7 @@ class Comparison:
 
     @property
     def table(self) -> Any:
+        """A pandas.DataFrame with a row for every method and parameter."""
         import pandas as pd
 
         rows: dict[tuple[str, str], dict[str, Any]] = {}
@@ -135,6 +143,11 @@ def compare(
     `exact` is "auto" (the Kalman filter where it is exact, else epf.PointMass for a one-dimensional state and at most two
     parameters, else none), None, or what to take for exact: a result, or a Dataset as `epf.score` takes. A method that
     cannot serve the model is left out, and says why in `refused`. Ctrl-C ends the comparison with what there is.
+
+    Examples:
+        >>> found = epf.compare(model, y, {"SIR": epf.SIR(400), "Kalman": epf.Kalman()}, exact=result)
+        >>> list(found.results), list(found.refused)  # variances are not Gaussian
+        (['SIR'], ['Kalman'])
     """
     chosen = _by_name(methods)
     us = check_inputs(model, inputs, len(y))

@@ -39,6 +39,11 @@ class Explanation:
     - `naive`: how many coefficients a polynomial in all parameters would have;
     - `inside`: the filter that fits once theta is known: "Kalman", "forward sums" or "particles";
     - `default`: the method that `epf.fit` begins with.
+
+    Examples:
+        >>> found = epf.explain(model)
+        >>> found.separable, found["noise_variance"].kind, found.inside
+        (True, 'separable', 'Kalman')
     """
 
     def __init__(self, model: StateSpaceModel, structure: Structure, u: Array | None) -> None:
@@ -162,6 +167,10 @@ def explain(model: StateSpaceModel, inputs: Any = None) -> Explanation:
     """How the parameters enter a model, what can be exact, and what `epf.fit` would do; without data.
 
     `inputs` is what `epf.fit` gets, or its first row, if the model has inputs.
+
+    Examples:
+        >>> epf.explain(model).sums  # numbers per particle that are all its path has to say of the parameters
+        4
     """
     check_is_model(model)
     rows = None if inputs is None else np.atleast_2d(np.asarray(inputs, float))[:1]

@@ -54,6 +54,11 @@ def load(
     history or the draws, the settings and all that follows from them, so everything but forecasts and going on. Nothing
     in the folder is run. The method is made again from its settings, or given where it has parts of your own
     (`epf.proposals.Guided`).
+
+    Examples:
+        >>> result.save("posterior")
+        >>> epf.load("posterior").mean == result.mean
+        True
     """
     path = as_path("load", path)
     path = path / saving.NAME if path.is_dir() else path

@@ -3,6 +3,8 @@
 A step is given only the window of rows that it will use, so an update costs the same however many are stored.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -39,6 +41,16 @@ class ReplayBuffer:
 
     def __init__(self, ys: np.ndarray, us: np.ndarray | None) -> None:
         self.ys, self.us = Rows(ys), None if us is None else Rows(us)
+
+    @classmethod
+    def whole(cls, before: Any, ys: np.ndarray, us: Any) -> "ReplayBuffer":
+        """All observations and inputs from the first on: those of the earlier result, if there is one, and the new ones."""
+        inputs = None if us is None else np.asarray(us)
+        if before is None or before.past is None:
+            return cls(ys, inputs)
+        buffer = cls(*before.past)
+        buffer.append(ys, inputs)
+        return buffer
 
     def append(self, ys: np.ndarray, us: np.ndarray | None) -> None:
         self.ys.append(ys)

@@ -25,6 +25,12 @@ def to_river(
 
         regressor = epf.to_river(Room(), inputs=("outside", "heater"))
         river.evaluate.progressive_val_score(rows, regressor, river.metrics.MAE())
+
+    Examples:
+        >>> regressor = epf.to_river(model, epf.SIR(400))
+        >>> regressor.learn_one({}, 0.5)
+        >>> isinstance(regressor.predict_one({}), float)
+        True
     """
     try:
         base: Any = import_module("river.base")

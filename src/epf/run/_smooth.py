@@ -19,7 +19,13 @@ from epf.run._fit import fit
 
 
 class Smoothed(NamedTuple):
-    """Means and standard deviations of x_1 .. x_T (T, *state), and the filter's result, whose states hold `lag` more."""
+    """Means and standard deviations of x_1 .. x_T (T, *state), and the filter's result, whose states hold `lag` more.
+
+    Examples:
+        >>> smoothed = epf.smooth(known, y, epf.Kalman(), lag=5)
+        >>> smoothed.time[-1], list(smoothed.to_xarray())
+        (np.int64(20), ['state_mean', 'state_sd'])
+    """
 
     mean: np.ndarray
     sd: np.ndarray
@@ -28,6 +34,7 @@ class Smoothed(NamedTuple):
 
     @property
     def time(self) -> np.ndarray:
+        """The number of each step (T,), 1 for the first."""
         return np.arange(1, len(self.mean) + 1)
 
     def to_xarray(self) -> Any:
@@ -52,7 +59,13 @@ def smooth(
     inputs: Any = None,
     progress: bool | None = None,
 ) -> Smoothed:
-    """The states of a series, each given the observations up to `lag` steps after it; the rest is as in `epf.fit`."""
+    """The states of a series, each given the observations up to `lag` steps after it; the rest is as in `epf.fit`.
+
+    Examples:
+        >>> smoothed = epf.smooth(known, y, epf.Kalman(), lag=5)
+        >>> smoothed.mean.shape, smoothed.sd.shape, smoothed.lag
+        ((20,), (20,), 5)
+    """
     lagged = Lagged(model, lag)
     result = fit(lagged, y, method, seed=seed, inputs=inputs, progress=progress)
     mean, sd = (_of_lag(part, lagged) for part in (result.record.state_mean, result.record.state_sd))

@@ -51,6 +51,23 @@ class Stream:
 
     Its answers are bit for bit those of `epf.fit` over the same observations. An update that fails (bad data, a model
     that gives NaN) raises and leaves the stream as it was.
+
+    Examples:
+        >>> stream = epf.Stream(model, epf.SIR(400))
+        >>> for value in y:
+        ...     info = stream.update(value)  # NaN where it is missing
+        >>> stream.posterior.mean == result.mean  # bit for bit the same
+        True
+        >>> stream.latest.mean.shape, stream.quantile_levels, stream.error.total.shape, stream.verdict.word
+        ((1, 2), (0.05, 0.5, 0.95), (2, 2), 'do not trust')
+        >>> stream.forecast(steps=3).y.shape
+        (1000, 3)
+        >>> stream.save("run.epf")
+        >>> epf.Stream.load("run.epf", model).num_observations
+        20
+        >>> with stream.watch() as watch:  # a page in the browser
+        ...     watch.url.startswith("http://127.0.0.1:")
+        True
     """
 
     def __init__(
@@ -248,9 +265,13 @@ class Stream:
     @property
     def verdict(self) -> Verdict:
         """Whether to trust the posterior: good, doubtful or do not trust, with the reasons."""
+        return self._judged(self.error)
+
+    def _judged(self, error: Certificate) -> Verdict:
+        """The verdict that follows from this certificate, which takes longer to make."""
         facts = MethodFacts.of(self.method, self._state).also(self._observed.caveats())
         ess = self.latest.info.ess
-        return judge_run(self.error, self.num_observations, self._collapsed, self._invalid, ess, facts)
+        return judge_run(error, self.num_observations, self._collapsed, self._invalid, ess, facts)
 
     @property
     def posterior(self) -> Posterior:

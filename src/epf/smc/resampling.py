@@ -16,6 +16,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 from epf.model._settings import Settings, number
 from epf.smc._weights import uniform
 
+__all__ = ["Multinomial", "Resampling", "Residual", "Stratified", "Systematic"]
+
 
 def ancestors_of(cumulative: Int[Array, " particles"], weights: Float[Array, " particles"]) -> Int[Array, " particles"]:
     """The sorted list that repeats each particle once per offspring; it never contains a particle of weight zero."""
@@ -115,7 +117,12 @@ def _threshold(default: float) -> Any:
 
 
 class Resampling(Settings):
-    """A resampling scheme. Resamples when ESS < threshold * N; with threshold 1, at every step."""
+    """A resampling scheme. Resamples when ESS < threshold * N; with threshold 1, at every step.
+
+    Examples:
+        >>> epf.SIR(1000, resampling=epf.resampling.Stratified(threshold=0.7)).bind(model).describe()["resampling"]
+        'stratified, below 0.7 N'
+    """
 
     threshold: eqx.AbstractVar[float]
 
@@ -152,7 +159,12 @@ class Resampling(Settings):
 
 
 class Systematic(Resampling):
-    """One uniform for all strata: each particle gets floor(N w) or ceil(N w) offspring. Low variance; the default."""
+    """One uniform for all strata: each particle gets floor(N w) or ceil(N w) offspring. Low variance; the default.
+
+    Examples:
+        >>> epf.resampling.Systematic().ancestors(jax.random.key(0), jnp.array([0.0, 1.0, 0.0])).tolist()
+        [1, 1, 1]
+    """
 
     threshold: float = _threshold(0.5)
 
@@ -162,7 +174,12 @@ class Systematic(Resampling):
 
 
 class Stratified(Resampling):
-    """One independent uniform in each of N equal strata."""
+    """One independent uniform in each of N equal strata.
+
+    Examples:
+        >>> epf.resampling.Stratified().ancestors(jax.random.key(0), jnp.array([0.0, 1.0, 0.0])).tolist()
+        [1, 1, 1]
+    """
 
     threshold: float = _threshold(0.5)
 
@@ -172,7 +189,12 @@ class Stratified(Resampling):
 
 
 class Multinomial(Resampling):
-    """N independent draws: the paper's scheme (algorithm 1), with the highest variance."""
+    """N independent draws: the paper's scheme (algorithm 1), with the highest variance.
+
+    Examples:
+        >>> epf.resampling.Multinomial().ancestors(jax.random.key(0), jnp.array([0.0, 1.0, 0.0])).tolist()
+        [1, 1, 1]
+    """
 
     threshold: float = _threshold(1.0)
 
@@ -182,7 +204,12 @@ class Multinomial(Resampling):
 
 
 class Residual(Resampling):
-    """floor(N w) offspring for each particle, and independent draws in proportion to the remainders for the rest."""
+    """floor(N w) offspring for each particle, and independent draws in proportion to the remainders for the rest.
+
+    Examples:
+        >>> epf.resampling.Residual().ancestors(jax.random.key(0), jnp.array([0.0, 1.0, 0.0])).tolist()
+        [1, 1, 1]
+    """
 
     threshold: float = _threshold(0.5)
 

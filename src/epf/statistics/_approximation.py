@@ -50,6 +50,10 @@ class Taylor(Approximation):
     `centre` gives a value per parameter, by name or one number for all; the default is the mean of the prior. With
     `follow=True` the centre moves to the posterior mean as data come in (theorem 4). The polynomial is valid within the
     radius of convergence only: outside of it the Gibbs density is wrong, whatever the order.
+
+    Examples:
+        >>> epf.EPF(approximation=epf.Taylor(order=5, centre=0.0)).approximation
+        Taylor(order=5, centre=0.0)
     """
 
     order: int | None = count(7, optional=True)
@@ -71,6 +75,10 @@ class Chebyshev(Approximation):
     `box` gives (low, high) by name, or one pair for all; by default it covers the prior down to 18 nats below its peak.
     The box follows the posterior as that shrinks: one box "shared" by all particles, one for "each" particle (for one or
     two parameters), or "no" to keep it fixed.
+
+    Examples:
+        >>> epf.EPF(approximation=epf.Chebyshev(order=9, box=(-1.0, 1.0))).approximation
+        Chebyshev(order=9, box=(-1.0, 1.0))
     """
 
     order: int | None = count(None, optional=True)

@@ -20,6 +20,10 @@ def cache(folder: str | os.PathLike[str] | None = None) -> Path:
     By default in the user's cache folder (`$XDG_CACHE_HOME/epf`, `~/.cache/epf` or the system's equivalent). Call it before
     the first fit. NumPyro orders the parameters of a distribution by Python's hashes, which differ from run to run: start
     Python with PYTHONHASHSEED=0, otherwise many programs are compiled again. The `epf` command does all of this by itself.
+
+    Examples:
+        >>> epf.cache("programs").parent.name
+        'programs'
     """
     import jax
 

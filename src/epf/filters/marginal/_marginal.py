@@ -41,6 +41,10 @@ class MarginalEPF(Filter):
     first, `catch_up` per step, so the observations are kept. Without it, the nodes stay where the prior put them and nothing
     is kept. A `discount` below 1 forgets the past at that rate per step, for parameters that drift slowly; the nodes then
     stay too.
+
+    Examples:
+        >>> epf.MarginalEPF(nodes=64).bind(model).describe()["filters"]
+        'Kalman, exact given the parameters'
     """
 
     particles: int = count(200, least=8)

@@ -65,6 +65,10 @@ class OnlineEM(ParticleFilter):
     `draws` backward draws per particle cost particles^2 densities per step. The polynomials are Chebyshev's, on the box
     of the prior or of `approximation`, which shrinks as the estimate settles. `prior=True` maximises the posterior
     instead of the likelihood.
+
+    Examples:
+        >>> epf.OnlineEM(particles=200, burn_in=20)
+        OnlineEM(particles=200, burn_in=20)
     """
 
     particles: int = count(300)

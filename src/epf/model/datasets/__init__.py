@@ -15,8 +15,9 @@ _PROVENANCE = ("what", "source", "licence")
 def nile() -> "pd.Series":
     """Annual flow of the Nile at Aswan, 10^8 m^3, 1871 to 1970: 100 numbers.
 
-    >>> epf.datasets.nile().head(2).tolist()
-    [1120.0, 1160.0]
+    Examples:
+        >>> epf.datasets.nile().head(2).tolist()
+        [1120.0, 1160.0]
     """
     return _read("nile")["flow"]
 
@@ -24,8 +25,9 @@ def nile() -> "pd.Series":
 def influenza() -> "pd.Series":
     """Boys in bed with influenza in an English boarding school of 763 boys, 22 January to 4 February 1978: 14 numbers.
 
-    >>> int(epf.datasets.influenza().max())
-    298
+    Examples:
+        >>> int(epf.datasets.influenza().max())
+        298
     """
     return _read("influenza")["in_bed"]
 
@@ -33,8 +35,9 @@ def influenza() -> "pd.Series":
 def lynx_hare() -> "pd.DataFrame":
     """Pelts of hares and lynxes of the Hudson's Bay Company, in thousands, 1900 to 1920: 21 rows, columns hare and lynx.
 
-    >>> epf.datasets.lynx_hare().shape
-    (21, 2)
+    Examples:
+        >>> epf.datasets.lynx_hare().shape
+        (21, 2)
     """
     return _read("lynx_hare")
 
@@ -42,8 +45,9 @@ def lynx_hare() -> "pd.DataFrame":
 def sunspots() -> "pd.Series":
     """Yearly mean sunspot numbers of Zurich, 1700 to 1987: 288 numbers.
 
-    >>> len(epf.datasets.sunspots())
-    288
+    Examples:
+        >>> len(epf.datasets.sunspots())
+        288
     """
     return _read("sunspots")["sunspots"]
 
@@ -51,8 +55,9 @@ def sunspots() -> "pd.Series":
 def sterling() -> "pd.Series":
     """Dollars for one pound sterling on every trading day from 2 January 1980 to 31 July 1981; the index counts the days.
 
-    >>> epf.datasets.sterling().index[0]
-    1
+    Examples:
+        >>> epf.datasets.sterling().index[0]
+        1
     """
     return _read("sterling")["rate"]
 

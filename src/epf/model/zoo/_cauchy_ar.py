@@ -9,7 +9,12 @@ from epf.model.zoo._fields import Field, FieldModel
 
 
 class CauchyAR(FieldModel):
-    """A first-order autoregression with Cauchy shocks; the paper simulates a = 0.7 under the prior N(0, 0.2^2)."""
+    """A first-order autoregression with Cauchy shocks; the paper simulates a = 0.7 under the prior N(0, 0.2^2).
+
+    Examples:
+        >>> list(epf.zoo.CauchyAR().prior())
+        ['a']
+    """
 
     a: Field = dist.Normal(0.0, 0.2)
     gamma: Field = 1.0

@@ -11,7 +11,13 @@ from epf.model.zoo._fields import Field, FieldModel, field_shape
 
 
 class LinearGaussian(FieldModel):
-    """A d-dimensional state with m sensors: A (d, d), Q (d, d), H (m, d), R (m, m), m_0 (d,), P_0 (d, d)."""
+    """A d-dimensional state with m sensors: A (d, d), Q (d, d), H (m, d), R (m, m), m_0 (d,), P_0 (d, d).
+
+    Examples:
+        >>> two = epf.zoo.LinearGaussian.rotation(d=2, sensors=1)
+        >>> two.A.shape, two.H.shape
+        ((2, 2), (1, 2))
+    """
 
     A: Field
     Q: Field

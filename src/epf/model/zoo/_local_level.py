@@ -10,7 +10,12 @@ from epf.model.zoo._fields import Field, FieldModel
 
 
 class LocalLevel(FieldModel):
-    """A random walk observed with noise; both variances have conjugate (inverse-gamma) priors, so `epf.Storvik` applies."""
+    """A random walk observed with noise; both variances have conjugate (inverse-gamma) priors, so `epf.Storvik` applies.
+
+    Examples:
+        >>> list(epf.zoo.LocalLevel().prior())
+        ['level_variance', 'noise_variance']
+    """
 
     level_variance: Field = dist.InverseGamma(3.0, 1.0)
     noise_variance: Field = dist.InverseGamma(3.0, 1.0)

@@ -10,7 +10,12 @@ from epf.model.zoo._fields import Field, FieldModel
 
 
 class Sin(FieldModel):
-    """The sinusoidal model; the paper simulates theta = 0.7 and gives it the prior N(0, 0.2^2)."""
+    """The sinusoidal model; the paper simulates theta = 0.7 and gives it the prior N(0, 0.2^2).
+
+    Examples:
+        >>> list(epf.zoo.Sin().prior())
+        ['theta']
+    """
 
     theta: Field = dist.Normal(0.0, 0.2)
     sigma: Field = 1.0

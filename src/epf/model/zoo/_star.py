@@ -22,6 +22,10 @@ class STAR(FieldModel):
 
     The paper simulates lags = delay = 1, a = 0.9, b = 0.1, gamma = 1, c = 3, and does not state the priors of gamma and c;
     those here are wide and proper. The state holds the last max(lags, delay) values, newest first.
+
+    Examples:
+        >>> list(epf.zoo.STAR().prior())
+        ['gamma', 'c']
     """
 
     a: Field = (0.9,)

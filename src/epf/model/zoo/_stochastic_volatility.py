@@ -21,7 +21,12 @@ def _persistence() -> Distribution:
 
 
 class StochasticVolatility(FieldModel):
-    """Mean log-variance mu, persistence phi in (-1, 1), volatility of volatility sigma."""
+    """Mean log-variance mu, persistence phi in (-1, 1), volatility of volatility sigma.
+
+    Examples:
+        >>> list(epf.zoo.StochasticVolatility().prior())
+        ['mu', 'phi']
+    """
 
     mu: Field = dist.Normal(0.0, 1.0)
     phi: Field = eqx.field(default_factory=_persistence)

@@ -18,7 +18,12 @@ LogDensity = Callable[[Float[Array, "points p"]], Float[Array, " points"]]
 
 
 class Sampler(Settings):
-    """Draws a point of the cube from a log-density, at a bounded cost."""
+    """Draws a point of the cube from a log-density, at a bounded cost.
+
+    Examples:
+        >>> epf.EPF(1000, sampler=epf.samplers.Slice()).sampler
+        Slice()
+    """
 
     @abstractmethod
     def draw(self, key: PRNGKeyArray, log_density: LogDensity, u: Float[Array, " p"]) -> Float[Array, " p"]:

@@ -34,7 +34,12 @@ _ZOOMS = 3
 
 
 class InverseCDF(Sampler):
-    """Independent draws of one or two parameters, from a grid with `points` points per parameter."""
+    """Independent draws of one or two parameters, from a grid with `points` points per parameter.
+
+    Examples:
+        >>> epf.EPF(1000, sampler=epf.samplers.InverseCDF()).sampler
+        InverseCDF()
+    """
 
     points: int = count(33, least=2 * STENCIL)
 

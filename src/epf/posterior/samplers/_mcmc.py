@@ -51,7 +51,12 @@ class GaussianFit(eqx.Module):
 
 
 class Laplace(Sampler):
-    """Metropolis and Hastings's step with an independent proposal, `steps` times."""
+    """Metropolis and Hastings's step with an independent proposal, `steps` times.
+
+    Examples:
+        >>> epf.EPF(1000, sampler=epf.samplers.Laplace()).sampler
+        Laplace()
+    """
 
     steps: int = count(1)
     fit: GaussianFit | None = eqx.field(default=None, repr=False)  # of a density much like those drawn from
@@ -91,7 +96,12 @@ class Laplace(Sampler):
 
 
 class Metropolis(Sampler):
-    """`steps` steps of a random walk, of standard deviation `scale` in each direction (the cube's half width is 1)."""
+    """`steps` steps of a random walk, of standard deviation `scale` in each direction (the cube's half width is 1).
+
+    Examples:
+        >>> epf.EPF(1000, sampler=epf.samplers.Metropolis(3)).sampler
+        Metropolis(steps=3)
+    """
 
     steps: int = count(10)
     scale: float | None = number(None, above=0.0, optional=True)
@@ -216,7 +226,12 @@ _SHRINKAGES = 32  # a slice of 1e-4 of the chord is found within 32 in all but a
 
 
 class Slice(Sampler):
-    """Slice sampling of any number of parameters: a sweep updates each by itself, then along as many random directions."""
+    """Slice sampling of any number of parameters: a sweep updates each by itself, then along as many random directions.
+
+    Examples:
+        >>> epf.EPF(1000, sampler=epf.samplers.Slice()).sampler
+        Slice()
+    """
 
     sweeps: int = count(1)
 

@@ -2,7 +2,8 @@
 
 import base64
 import json
-from threading import Condition
+from _thread import LockType
+from threading import Condition, Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,10 @@ class View(NamedTuple):
     text: str
     """The numbers as JSON."""
     track: Track | None
-    told: dict[Any, tuple[str, Any]]
+    told: dict[Any, tuple[bytes, Any]]
     """Messages by what their readers had seen: most readers have seen the same."""
+    writing: LockType
+    """Held while a message is made: all readers wake up at once, and one makes it for all."""
 
 
 class Seen(NamedTuple):
@@ -27,6 +30,7 @@ class Seen(NamedTuple):
 
     layout: Any = None
     joined: int = -1
+    amendments: int = 0
     buckets: int = 0
 
 
@@ -38,12 +42,12 @@ class Board:
         self.readers = 0
         """How many are waiting for news."""
         self.closed = False
-        self.view = View(0, numbers, json.dumps(numbers, allow_nan=False), None, {})
+        self.view = View(0, numbers, json.dumps(numbers, allow_nan=False), None, {}, Lock())
 
     def post(self, numbers: dict[str, Any], track: Track | None) -> None:
         text = json.dumps(numbers, allow_nan=False)
         with self._news:
-            self.view = View(self.view.version + 1, numbers, text, track, {})
+            self.view = View(self.view.version + 1, numbers, text, track, {}, Lock())
             self._news.notify_all()
 
     def wait(self, version: int, seconds: float) -> View:
@@ -62,11 +66,13 @@ class Board:
             self._news.notify_all()
 
 
-def news(view: View, seen: Seen) -> tuple[str, Seen]:
-    """The message for a reader, and what it has seen then: the whole track, or the buckets that are new or have grown."""
-    if seen not in view.told:
-        view.told[seen] = _message(view, seen)
-    return view.told[seen]
+def news(view: View, seen: Seen) -> tuple[bytes, Seen]:
+    """The message for a reader, and what it has seen then: the whole track, or the buckets that are new or have changed."""
+    with view.writing:
+        if seen not in view.told:
+            text, then = _message(view, seen)
+            view.told[seen] = text.encode(), then
+        return view.told[seen]
 
 
 def _message(view: View, seen: Seen) -> tuple[str, Seen]:
@@ -74,7 +80,7 @@ def _message(view: View, seen: Seen) -> tuple[str, Seen]:
     if track is None:
         return f'{{"now":{view.text}}}', Seen()
     same = (seen.layout, seen.joined) == (track.layout, track.joined) and seen.buckets <= len(track.times)
-    first = max(seen.buckets - 1, 0) if same else 0
+    first = track.changed_since(seen.amendments, seen.buckets) if same else 0
     part: dict[str, Any] = {
         "first": first,
         "stride": track.stride,
@@ -84,7 +90,11 @@ def _message(view: View, seen: Seen) -> tuple[str, Seen]:
     }
     if not same:
         part |= {"columns": track.layout.columns, "layout": track.layout._asdict()}
-    return f'{{"now":{view.text},"track":{json.dumps(part)}}}', Seen(track.layout, track.joined, len(track.times))
+    return f'{{"now":{view.text},"track":{json.dumps(part)}}}', _all_of(track)
+
+
+def _all_of(track: Track) -> Seen:
+    return Seen(track.layout, track.joined, track.amendments, len(track.times))
 
 
 def _encoded(values: np.ndarray) -> str:

@@ -1,10 +1,10 @@
 """From a running stream to the board, without holding the stream up.
 
-After an update the stream leaves a shallow copy of itself and a note of the step (`push`, a few microseconds). A thread
-collects the notes five times a second at most. Arrays of JAX are never changed, so it may compute with those of the copy
-while the stream goes on. Further quantiles, densities and one-step forecasts cost more: they are made for the newest step
-alone. The thread rests after everything it does, so long that it takes a small share of the time that the stream spends on
-updates. The copies of the last two steps keep their states alive.
+After an update the stream leaves a shallow copy of itself and a note of the step (`push`, a few microseconds): one row
+of numbers. A thread collects the rows five times a second at most. Arrays of JAX are never changed, so it may compute with
+those of the copy while the stream goes on. Further quantiles, densities and one-step forecasts cost more: they are made for
+the newest step alone. The thread rests after everything it does, so long that it takes a small share of the time that the
+stream spends on updates. The copies of the last two steps keep their states alive.
 """
 
 import time
@@ -26,7 +26,8 @@ _SECONDS = 0.2  # between posts, at least
 _LONGEST = 10.0  # seconds of rest
 _SHARE = 0.0025  # of the stream's time, for posts and again for looks at the posterior
 _PENDING = 1000  # notes of steps that wait to be collected
-_BESIDE = 4  # step, clock, whether it collapsed and whether a value was missing, beside the columns of the track
+_BESIDE = ("t", "clock", "seconds", "log_evidence", "score", "ess", "collapsed")  # the first numbers of a note
+_CLOCK = 16  # updates from one reading of the processor's clock to the next
 _DRAWS = 400
 
 
@@ -37,20 +38,26 @@ class Usual(NamedTuple):
     mean: float = 0.0
     variance: float = 0.0
 
-    def limit(self) -> float:
-        """Below this a step is a surprise: eight sds, which for a Gaussian forecast is an error of 3.5 sds."""
-        return self.mean - 8.0 * self.variance**0.5 if self.steps >= 30 else -np.inf
+    def through(self, scores: list[float]) -> tuple[list[bool], "Usual"]:
+        """Which further values are surprises, and what is usual after them.
 
-    def after(self, score: float) -> "Usual":
-        rate, gap = max(1.0 / (self.steps + 1), 0.01), score - self.mean
-        return Usual(self.steps + 1, self.mean + rate * gap, (1.0 - rate) * (self.variance + rate * gap * gap))
+        A surprise is below the mean by eight sds, which for a Gaussian forecast is an error of 3.5 sds. It counts as if it
+        were just there, so that one surprise does not hide the next.
+        """
+        (steps, mean, variance), found = self, []
+        for score in scores:
+            limit = mean - 8.0 * variance**0.5 if steps >= 30 else -np.inf
+            found.append(score < limit)
+            steps, rate, gap = steps + 1, max(1.0 / (steps + 1), 0.01), max(score, limit) - mean
+            mean, variance = mean + rate * gap, (1.0 - rate) * (variance + rate * gap * gap)
+        return found, Usual(steps, mean, variance)
 
 
 class Feed:
     """Reads a stream and posts it on a board until it is closed."""
 
     def __init__(self, stream: Any, track: Track | None) -> None:
-        self._notes, self._spare, self._count = (np.zeros((_PENDING, 0)), np.zeros((_PENDING, 0)), 0)
+        self._notes, self._spare, self._count = np.zeros((0, 0)), np.zeros((0, 0)), 0
         self._layout: Layout | None = None
         self._lock, self._swap, self._stopped = Lock(), Lock(), Event()
         # The stream before and after the last update, and its inputs; one object, so that they belong together.
@@ -77,45 +84,41 @@ class Feed:
 
     def push(self, stream: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
         """Called by the stream after each update, in its own thread."""
-        now, first = _copied(stream), self._latest._record is None
+        now, before = _copied(stream), self._pair[1]
         record = _fields(now._record)
         info = _fields(record["info"])
         with self._swap:
             if self._layout is None:
-                self._prepare(now, record, ys)
-            note = self._notes[self._count]
-            note[:_BESIDE] = now.num_observations, time.time(), info["collapsed"][0], np.isnan(ys).any()
-            note[_BESIDE:] = np.nan
-            note[self._places[0]] = info["log_evidence"][0]
-            note[self._places[1]] = now.log_evidence
-            note[self._places[2]] = info["ess"][0]
-            note[self._places[3]] = np.nan if first else seconds  # the first update is mostly compilation
-            for name, place, many in self._parts:
-                note[place] = record[name].ravel()[:many]
-            note[self._seen[0]] = ys.ravel()[: self._seen[1]]
-            for j, place, many in self._levels:
-                note[place] = record["quantiles"][0, j, :many]
+                self._layout = Layout.of(now._bound.parameters.labels, record["state_mean"].size, ys.size)
+                width = len(_BESIDE) + sum(size for _, size in self._parts(self._layout, len(now.quantile_levels)))
+                self._notes, self._spare = np.zeros((_PENDING, width)), np.zeros((_PENDING, width))
+            shown, states, seen = self._layout[:3]
+            note, shown = self._notes[self._count], len(shown)
+            # The first update is mostly compilation: its seconds do not count.
+            note[:4] = (
+                now.num_observations,
+                time.time(),
+                np.nan if before._record is None else seconds,
+                now.log_evidence,
+            )
+            parts = [info["log_evidence"], info["ess"], info["collapsed"]]
+            parts += [record["mean"][0, :shown], record["sd"][0, :shown]]
+            parts += [record["state_mean"].reshape(-1)[:states], record["state_sd"].reshape(-1)[:states]]
+            parts += [ys.reshape(-1)[:seen], record["quantiles"][0, :, :shown].reshape(-1)]
+            np.concatenate(parts, out=note[4:])
             self._count += 1
-            self._pair = self._pair[1], now, row
+            self._pair = before, now, row
+        if not now.num_observations % _CLOCK:
             self._processor = time.thread_time()
         if self._count == _PENDING:
             self.collect()
 
-    def _prepare(self, stream: Any, record: dict[str, Any], ys: np.ndarray) -> None:
-        """Where the values of a step go, once their number is known."""
-        layout = Layout.of(stream._bound.parameters.labels, record["state_mean"].size, ys.size)
-
-        def at(name: str) -> tuple[slice, int]:
-            place = layout.place(name)
-            return slice(place.start + _BESIDE, place.stop + _BESIDE), place.stop - place.start
-
-        self._places = [at(name)[0].start for name in ("score", "log_evidence", "ess", "seconds")]
-        self._parts = [(name, *at(name)) for name in ("mean", "sd", "state_mean", "state_sd")]
-        self._seen = at("y")
-        # Each step has these quantiles; the others come with a look.
-        self._levels = [(j, *at(f"q{q:g}")) for j, q in enumerate(stream.quantile_levels) if q in LEVELS]
-        self._layout = layout
-        self._notes, self._spare = (np.zeros((_PENDING, _BESIDE + len(layout.columns))) for _ in range(2))
+    @staticmethod
+    def _parts(layout: Layout, levels: int) -> list[tuple[str, int]]:
+        """The names and sizes of what a note holds beside `_BESIDE`."""
+        shown, states, seen = len(layout.parameters), layout.states, layout.observations
+        sizes = {"mean": shown, "sd": shown, "state_mean": states, "state_sd": states, "y": seen}
+        return [*sizes.items(), ("quantiles", levels * shown)]
 
     def collect(self) -> None:
         """Put all noted steps into the track."""
@@ -128,34 +131,41 @@ class Feed:
                 self._take_in(notes, layout)
 
     def _take_in(self, notes: np.ndarray, layout: Layout) -> None:
-        if self.track is None or self.track.layout != layout:
-            self.track = Track.empty(layout)
-        values = notes[:, _BESIDE:]
-        y, scores, seconds = (values[:, layout.place(name)] for name in ("y", "score", "seconds"))
-        shocks = self._shocks(scores[:, 0], notes[:, 2] > 0.0, notes[:, 3] > 0.0)
-        values[:, layout.place("surprise")] = np.where(shocks[:, None], y, np.nan)
-        timed = seconds[~np.isnan(seconds)]
+        track = self.track if self.track is not None and self.track.layout == layout else Track.empty(layout)
+        levels, values = self._latest.quantile_levels, np.full((len(notes), len(layout.columns)), np.nan)
+        noted: dict[str, np.ndarray] = dict(zip(_BESIDE, notes.T, strict=False))
+        start = len(_BESIDE)
+        for name, size in self._parts(layout, len(levels)):
+            noted[name], start = notes[:, start : start + size], start + size
+        for name in ("score", "log_evidence", "ess", "seconds"):
+            values[:, layout.place(name).start] = noted[name]
+        for name in ("mean", "sd", "state_mean", "state_sd", "y"):
+            values[:, layout.place(name)] = noted[name]
+        quantiles = noted["quantiles"].reshape(len(notes), len(levels), -1)
+        for j, level in enumerate(levels):  # the others come with a look
+            if level in LEVELS:
+                values[:, layout.place(f"q{level:g}")] = quantiles[:, j]
+        missing = np.asarray(np.isnan(noted["y"]).any(axis=1))
+        shocks = self._shocks(noted["score"], np.asarray(noted["collapsed"] > 0.0), missing)
+        values[:, layout.place("surprise")] = np.where(shocks[:, None], noted["y"], np.nan)
+        timed = noted["seconds"][~np.isnan(noted["seconds"])]
         self._seconds = float(timed.mean()) if len(timed) else None
         self._busy += float(timed.sum())
-        self.track = self.track.after(notes[:, 0], notes[:, 1], values)
+        self.track = track.after(noted["t"], noted["clock"], values)
 
     def _shocks(self, scores: np.ndarray, collapsed: np.ndarray, missing: np.ndarray) -> np.ndarray:
         """Which steps are surprises. Steps with missing values have scores of another size: they are left out."""
-        shocks = collapsed.copy()
-        complete = ~missing & np.isfinite(scores)
-        for i, score in zip(np.flatnonzero(complete).tolist(), scores[complete].tolist(), strict=True):
-            limit = self._usual.limit()
-            shocks[i] |= score < limit
-            self._usual = self._usual.after(max(score, limit))  # one surprise does not hide the next
+        shocks = np.array(collapsed, bool)
+        complete = np.flatnonzero(~missing & np.isfinite(scores))
+        below, self._usual = self._usual.through(np.asarray(scores, float)[complete].tolist())
+        shocks[complete] |= np.array(below, bool)
         self._surprises += int(shocks.sum())
         return shocks
 
     def _run(self) -> None:
         pause = 0.0
         while not self._stopped.wait(max(pause, _SECONDS)):
-            began = time.thread_time()
-            self.publish()
-            pause = self._rest(time.thread_time() - began)
+            pause = self._rest(self.publish())
             if time.monotonic() >= self._next_look and self._collected[1].num_observations != self._looked:
                 first, began = self._look is None, time.thread_time()
                 self._look_closely()
@@ -174,11 +184,13 @@ class Feed:
         share, had = (busier - busy) / (ended - began), max(later - processor, 1e-3) / (busier - busy)
         return min(cost * share / (_SHARE * min(had, 1.0)), _LONGEST)
 
-    def publish(self, always: bool = False) -> None:
-        """Post what is new."""
+    def publish(self, always: bool = False) -> float:
+        """Post what is new, and return the processor time of that; collecting costs the same however often it is done."""
+        began = time.thread_time()
         try:
-            news = self._count > 0 or always
             self.collect()
+            began = time.thread_time()
+            news = always or self.board.view.numbers["t"] != self._latest.num_observations
             slowing = self._speed[0][1] != self._speed[-1][1] and time.time() - self.board.view.numbers["clock"] > 1.0
             self._speed.append((time.monotonic(), self._latest.num_observations, self._busy, self._processor))
             while len(self._speed) > 2 and self._speed[-1][0] - self._speed[1][0] > 3.0:
@@ -188,6 +200,7 @@ class Feed:
         except Exception as error:  # a page that fails must not end the run, and must not be silent either
             self._trouble = f"The page cannot be brought up to date ({reason(error)})."
             self.board.post({**self.board.view.numbers, "trouble": self._trouble}, self.board.view.track)
+        return time.thread_time() - began
 
     def _numbers(self) -> dict[str, Any]:
         """All numbers of the newest step."""

@@ -53,7 +53,8 @@ def words(verdict: Verdict) -> dict[str, Any]:
 def summary(stream: Any) -> dict[str, Any]:
     """What is known after the last update of a stream."""
     t, particles = stream.num_observations, stream.method.weighted_particles
-    found = numbers(t, stream.quantile_levels, stream.latest, stream.error, stream.verdict, particles)
+    error = stream.error
+    found = numbers(t, stream.quantile_levels, stream.latest, error, stream._judged(error), particles)
     return found | {"log_evidence": plain(float(stream.log_evidence)), **names(stream.model, stream.method)}
 
 

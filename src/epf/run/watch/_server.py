@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from epf.errors import SettingError, kind, reason
 from epf.model._settings import is_whole
-from epf.run.watch._board import Board, Seen, news
+from epf.run.watch._board import Board, Seen, View, news
 from epf.run.watch._metrics import metrics
 
 LOOPBACK = "127.0.0.1"
@@ -177,16 +177,21 @@ class Handler(BaseHTTPRequestHandler):
             while not board.closed:
                 view = board.wait(version, _PING)
                 if view.version > version:
-                    message, seen = news(view, seen)
-                    self.wfile.write(f"data: {message}\n\n".encode())
-                    version = view.version
+                    version, seen = view.version, self._tell(view, seen)
                 else:
                     self.wfile.write(b": still here\n\n")
-                self.wfile.flush()
+                    self.wfile.flush()
         except OSError:  # the browser has gone, or takes nothing in
             self.close_connection = True
         finally:
             board.join(-1)
+
+    def _tell(self, view: View, seen: Seen) -> Seen:
+        """What is new to this reader; what it has seen then."""
+        message, seen = news(view, seen)
+        self.wfile.write(b"data: " + message + b"\n\n")
+        self.wfile.flush()
+        return seen
 
     def _send(
         self,

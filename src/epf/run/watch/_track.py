@@ -15,6 +15,7 @@ LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # a median with bands of 50 and 90%
 SHOWN_PARAMETERS, SHOWN_STATES, SHOWN_OBSERVATIONS = 16, 8, 8
 SCALARS = ("score", "log_evidence", "ess", "seconds")
 _MOST_BREAKS = 20
+_MOST_PLACES = 64
 
 
 class Layout(NamedTuple):
@@ -70,7 +71,11 @@ class Track(NamedTuple):
     breaks: tuple[tuple[int, float], ...] = ()
     """(step, seconds) where the stream stood still between two processes."""
     joined: int = 0
-    """How many times old buckets were changed: a reader that saw the last number has the old ones right."""
+    """How many times all buckets may have changed: a reader that saw another number gets all of them again."""
+    amendments: int = 0
+    """How many times a bucket before the last one got further values."""
+    places: tuple[int, ...] = ()
+    """Which buckets the last of these were."""
 
     @classmethod
     def empty(cls, layout: Layout) -> "Track":
@@ -118,7 +123,17 @@ class Track(NamedTuple):
         rows = np.stack([self.rows[i], np.stack([values] * 3)])
         all_rows = self.rows.copy()
         all_rows[i] = _grouped(times, rows, self.stride)[1][0]
-        return self._replace(rows=all_rows, joined=self.joined + (i < len(self.times) - 1))
+        track = self._replace(rows=all_rows)
+        if i == len(self.times) - 1:  # the last bucket is told with every message
+            return track
+        return track._replace(amendments=self.amendments + 1, places=(*self.places, i)[-_MOST_PLACES:])
+
+    def changed_since(self, amendments: int, buckets: int) -> int:
+        """The first bucket that a reader lacks who saw so many amendments and buckets, since buckets were last joined."""
+        missed = self.amendments - amendments
+        if missed > len(self.places):
+            return 0
+        return max(min([buckets - 1, *self.places[len(self.places) - missed :]]), 0)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """For a checkpoint, together with `facts`."""

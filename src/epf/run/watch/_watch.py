@@ -14,7 +14,14 @@ from epf.run.watch._track import Track
 
 
 class Watch:
-    """A page that is being served at `url` until `close()`; also a context manager."""
+    """A page that is being served at `url` until `close()`; also a context manager.
+
+    Examples:
+        >>> watch = stream.watch()
+        >>> watch.url == f"http://127.0.0.1:{watch.port}/"
+        True
+        >>> watch.close()
+    """
 
     def __init__(self, source: Feed | Follower, port: int, host: str, token: str | None) -> None:
         self._source = source

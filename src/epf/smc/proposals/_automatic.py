@@ -28,6 +28,10 @@ class Automatic(Proposal):
 
     With `even`, each part of a defensive mixture gets half of the draws: the part that a particle comes from then depends
     on the random numbers only, not on the parameters.
+
+    Examples:
+        >>> epf.SIR(1000, proposal=epf.proposals.Automatic()).bind(model).describe()["proposal"]
+        'optimal: p(new | previous state, y), exact for a linear Gaussian observation'
     """
 
     even: bool = flag(False)
@@ -44,7 +48,12 @@ class Automatic(Proposal):
 def choose_proposal(
     model: StateSpaceModel, inputs: Float[Array, " inputs"] | None = None, even: bool = False
 ) -> Proposal:
-    """The proposal that `Automatic` uses for a model; `inputs` is one row of inputs, if the model has any."""
+    """The proposal that `Automatic` uses for a model; `inputs` is one row of inputs, if the model has any.
+
+    Examples:
+        >>> epf.proposals.choose_proposal(model)
+        Optimal()
+    """
     params = parameters(model)
     row = first_row(model) if inputs is None else inputs
     chosen: list[Proposal] = []

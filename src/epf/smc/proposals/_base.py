@@ -21,7 +21,12 @@ Proposed = tuple[Float[Array, "*new"], Float[Array, ""]]
 
 
 class Proposal(Settings):
-    """Draws the new part of the state, per particle."""
+    """Draws the new part of the state, per particle.
+
+    Examples:
+        >>> epf.SIR(1000, proposal=epf.proposals.Bootstrap()).bind(model).describe()["proposal"]
+        'bootstrap: the transition itself'
+    """
 
     @abstractmethod
     def propose(
@@ -45,7 +50,12 @@ def log_likelihood(
 
 
 class Bootstrap(Proposal):
-    """The transition: q = p(new | x_prev), weight p(y | x). Used by algorithms 1 to 3 of the paper."""
+    """The transition: q = p(new | x_prev), weight p(y | x). Used by algorithms 1 to 3 of the paper.
+
+    Examples:
+        >>> epf.SIR(1000, proposal=epf.proposals.Bootstrap()).bind(model).describe()["proposal"]
+        'bootstrap: the transition itself'
+    """
 
     def propose(
         self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
@@ -63,6 +73,12 @@ class Guided(Proposal):
     For a model whose laws name `t`, the proposal may name it too: `law(p, x_prev, y, u, t)`.
 
     Where the whole observation is missing, the transition is used instead.
+
+    Examples:
+        >>> def near(model, p, x_prev, y, u):
+        ...     return dist.Normal(0.5 * (x_prev + y), 1.0)
+        >>> epf.SIR(1000, proposal=epf.proposals.Guided(near)).bind(model).describe()["proposal"]
+        'guided: near'
     """
 
     law: Callable[..., Distribution] = setting(

@@ -23,7 +23,12 @@ from epf.smc.proposals._gaussian import linear_observation
 
 
 class Defensive(Proposal):
-    """A mixture of the transition and the normalised likelihood of y; each gets at least `share` of the draws."""
+    """A mixture of the transition and the normalised likelihood of y; each gets at least `share` of the draws.
+
+    Examples:
+        >>> epf.SIR(1000, proposal=epf.proposals.Defensive(share=0.2)).bind(model).describe()["proposal"]
+        'defensive: the transition and the likelihood of y, mixed by their odds, each at least 20%'
+    """
 
     share: float = number(0.1, above=0.0, high=0.5)
 

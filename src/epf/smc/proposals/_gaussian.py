@@ -35,7 +35,12 @@ from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State,
 
 
 class Optimal(Proposal):
-    """p(new | x_prev, y), for models with a Gaussian transition and a linear Gaussian observation."""
+    """p(new | x_prev, y), for models with a Gaussian transition and a linear Gaussian observation.
+
+    Examples:
+        >>> epf.SIR(1000, proposal=epf.proposals.Optimal()).bind(model).describe()["proposal"]
+        'optimal: p(new | previous state, y), exact for a linear Gaussian observation'
+    """
 
     def propose(
         self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
@@ -126,6 +131,10 @@ class Linearised(Proposal):
     """A Gaussian fitted to p(new | x_prev, y), for Gaussian transitions; `share` of the draws come from the transition.
 
     `iterations` is the number of Newton steps to the mode.
+
+    Examples:
+        >>> epf.SIR(1000, proposal=epf.proposals.Linearised()).bind(model).describe()["proposal"]
+        'linearised: a Gaussian fitted to p(new | previous state, y), 5% from the transition'
     """
 
     share: float = number(0.05, above=0.0, below=1.0)
