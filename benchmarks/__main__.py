@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-NAMES = ("bootstrap", "extended", "accuracy", "storvik", "memory", "imports", "watch", "nodes")
+NAMES = ("bootstrap", "extended", "accuracy", "storvik", "memory", "imports", "watch", "nodes", "latency", "soak")
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or NAMES
