@@ -175,7 +175,8 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _is_finite(value: float) -> bool:
+def is_finite(value: float) -> bool:
+    """Whether a number is finite, and as a float too."""
     try:
         return math.isfinite(value)
     except OverflowError:  # a whole number beyond all floats
@@ -204,7 +205,7 @@ def _number_rule(low: float | None, high: float | None, above: float | None, bel
     def holds(value: object) -> bool:
         return (
             is_number(value)
-            and _is_finite(value)
+            and is_finite(value)
             and (low is None or value >= low)
             and (high is None or value <= high)
             and (above is None or value > above)
