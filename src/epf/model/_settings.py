@@ -89,7 +89,8 @@ def flag(default: Any = REQUIRED, *, static: bool = False):
 
 def one_of(default: Any, *choices: Any, words: str = "", static: bool = False):
     """One of a few values."""
-    rule = Rule(lambda value: value in choices, f"one of {', '.join(map(repr, choices))}")
+    kinds = tuple({type(choice) for choice in choices})  # an array is not compared with them
+    rule = Rule(lambda value: isinstance(value, kinds) and value in choices, f"one of {', '.join(map(repr, choices))}")
     return setting(default, rule, words=words, static=static)
 
 
