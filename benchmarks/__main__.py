@@ -4,7 +4,8 @@ import os
 import subprocess
 import sys
 
-NAMES = ("bootstrap", "extended", "accuracy", "storvik", "memory", "imports", "watch", "nodes")
+NAMES = ("bootstrap", "extended", "accuracy", "storvik", "memory", "imports", "watch", "nodes", "latency")
+LONG = ("soak",)  # only by name: it takes half an hour
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or NAMES
@@ -14,7 +15,7 @@ if __name__ == "__main__":
         "OMP_NUM_THREADS": "1",
     }
     for name in wanted:
-        if name not in NAMES:
-            sys.exit(f"There is no benchmark {name!r}: choose from {', '.join(NAMES)}.")
+        if name not in (*NAMES, *LONG):
+            sys.exit(f"There is no benchmark {name!r}: choose from {', '.join((*NAMES, *LONG))}.")
         pin = ["taskset", "-c", "0"] if sys.platform == "linux" else []
         subprocess.run([*pin, sys.executable, "-m", f"benchmarks.{name}"], env=one_core, check=True)

@@ -95,7 +95,12 @@ def test_blocks_restarts_and_single_updates_do_not_change_a_bit(name):
         assert_same(info, jax.tree.map(lambda leaf, t=t: leaf[t], whole.record.info))
     assert stream.num_observations == len(y)
     assert_same(stream.posterior, whole.posterior)
+    assert_same(stream.latest, jax.tree.map(lambda leaf: leaf[-1:], whole.record))
     assert stream.posterior.mean == whole.mean
+    backlog = epf.Stream(model, method, seed=7)
+    found = [backlog.update_many(y[rows]) for rows in (slice(0, 1), slice(1, 8), slice(8, None))]
+    assert_same(jax.tree.map(lambda *parts: np.concatenate(parts), *found), whole.record.info)
+    assert_same((backlog.latest, backlog.posterior), (stream.latest, stream.posterior))
     assert stream.log_evidence == pytest.approx(whole.log_evidence)
     if not isinstance(method, epf.Kalman):
         assert not np.array_equal(epf.fit(model, y, method, seed=8).record.mean, whole.record.mean)

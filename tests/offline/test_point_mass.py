@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf.errors import SettingError, UnsupportedModelError
+from epf.errors import AccuracyWarning, SettingError, UnsupportedModelError
 from epf.filters._base import Info
 from epf.numerics._keys import root_key
 from epf.offline._grid_posterior import GridPosterior
@@ -276,6 +276,15 @@ def test_the_error_is_estimated(float64):
     ):
         assert least < estimate < most
         assert off < len(calm) * estimate
+
+
+def test_a_grid_that_is_too_coarse_is_not_good():
+    _, y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=1)
+    model = epf.fix(AR(), {"v": 0.5})
+    with pytest.warns(AccuracyWarning, match="mostly from expansion"):
+        coarse = epf.fit(model, y, PointMass(nodes=65, grid=9))
+    assert coarse.verdict.word == "do not trust"
+    assert epf.fit(model, y, PointMass(nodes=65, grid=201)).verdict.word == "good"
 
 
 class Discrete(AR):

@@ -35,6 +35,7 @@ from epf.numerics._keys import particle_keys, root_key
 # The run itself reports NaN and survives rare ones, so few draws suffice to look for them. It would not notice a negative
 # scale that is squared later, so that is looked for in all draws.
 _PRIOR_DRAWS, _DRAWS_FOR_NAN = 4096, 128
+_MOST = 1e38  # below the largest number of single precision
 _ENOUGH_STEPS = 5  # from one row to the next, to say that most are lost
 
 
@@ -138,6 +139,22 @@ def check_inputs(model: StateSpaceModel, inputs: Any, steps: int, first: int = 0
     if uses_time(model):
         return jnp.asarray(np.concatenate([array, time_columns(first, steps).astype(array.dtype)], axis=1))
     return None if inputs is None else jnp.asarray(array)
+
+
+def plain_row(value: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray | None:
+    """One row of data as an array (1, *shape), or None if the checks above should look at it."""
+    if type(value) in (float, int, np.float32, np.float64):
+        plain = (-_MOST < value < _MOST or value != value) and (shape == () or shape == (1,))
+        return np.full((1, *shape), value, dtype) if plain else None
+    if type(value) not in (list, tuple, np.ndarray):
+        return None
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    if array.dtype.kind not in "fi" or array.shape != shape or not np.all(np.abs(array) < _MOST):
+        return None
+    return array.astype(dtype)[None]
 
 
 def _numbers(values: Any, name: str, first: int) -> np.ndarray:

@@ -89,7 +89,8 @@ def flag(default: Any = REQUIRED, *, static: bool = False):
 
 def one_of(default: Any, *choices: Any, words: str = "", static: bool = False):
     """One of a few values."""
-    rule = Rule(lambda value: value in choices, f"one of {', '.join(map(repr, choices))}")
+    kinds = tuple({type(choice) for choice in choices})  # an array is not compared with them
+    rule = Rule(lambda value: isinstance(value, kinds) and value in choices, f"one of {', '.join(map(repr, choices))}")
     return setting(default, rule, words=words, static=static)
 
 
@@ -175,7 +176,8 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _is_finite(value: float) -> bool:
+def is_finite(value: float) -> bool:
+    """Whether a number is finite, and as a float too."""
     try:
         return math.isfinite(value)
     except OverflowError:  # a whole number beyond all floats
@@ -204,7 +206,7 @@ def _number_rule(low: float | None, high: float | None, above: float | None, bel
     def holds(value: object) -> bool:
         return (
             is_number(value)
-            and _is_finite(value)
+            and is_finite(value)
             and (low is None or value >= low)
             and (high is None or value <= high)
             and (above is None or value > above)

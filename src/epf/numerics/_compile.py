@@ -25,6 +25,11 @@ def _are_known() -> bool:
     return True
 
 
+def options() -> dict[str, Any]:
+    """Options of `jax.jit` for an outermost program."""
+    return _OPTIONS if _are_known() else {}
+
+
 def compiled(function: _Function) -> _Function:
     """`eqx.filter_jit`, which compiles quicker. Inside another compiled program it is part of that one."""
     quick = eqx.filter_jit(function, compiler_options=_OPTIONS)  # pyright: ignore[reportCallIssue]  an option of jax.jit

@@ -25,6 +25,15 @@ def root_key(seed: int | Array) -> PRNGKeyArray:
     return jax.random.key(seed, impl=_STEP_IMPLEMENTATION)
 
 
+def root_words(root: PRNGKeyArray) -> np.ndarray:
+    """The key of a run as numbers, and `root_of` makes it again."""
+    return np.asarray(jax.random.key_data(root))
+
+
+def root_of(words: UInt32[Array, "2"]) -> PRNGKeyArray:
+    return jax.random.wrap_key_data(words, impl=_STEP_IMPLEMENTATION)
+
+
 def step_key(root: PRNGKeyArray, t: int | Array) -> PRNGKeyArray:
     """The key of step `t`; `t = 0` is the initial draw."""
     words = jax.random.key_data(jax.random.fold_in(root, t))

@@ -8,6 +8,8 @@ from jaxtyping import Array, Float
 from epf.filters._base import Info
 from epf.posterior._posterior import ErrorEstimate, Posterior
 
+_MOST_NATS = 1e6
+
 
 class Record(eqx.Module):
     """What the history keeps of each step: the filter's Info and a summary of the posterior, never the particles."""
@@ -30,19 +32,24 @@ def record(info: Info, posterior: Posterior, quantile_levels: Float[Array, " qua
     return Record(eqx.tree_at(lambda info: info.failed, info, info.failed | lost), *summary, error)
 
 
+def error_of_step(residual: float) -> float:
+    """What one step adds to the error of the approximated log-density, in nats."""
+    return 0.0 if residual != residual else min(residual, _MOST_NATS)
+
+
 def approximation_error(record: Record, before: float = 0.0) -> np.ndarray:
     """Estimated error of the approximated log-density after each step, in nats; 0 where nothing is approximated.
 
     The errors of single steps add up as if they had the same sign, from `before` on. Old errors lose weight as the posterior
     shrinks, since they vary less over a smaller region.
     """
-    residual = np.nan_to_num(np.asarray(record.info.residual, float), nan=0.0, posinf=1e6)
+    residual = [error_of_step(step) for step in np.asarray(record.info.residual, float).tolist()]
     if not len(residual):
-        return residual
+        return np.zeros(0)
     with np.errstate(all="ignore"):
         shrink = np.nanmax(np.minimum(record.sd[1:] / record.sd[:-1], 1.0), axis=1, initial=0.0)
     total, found = before, []
     for step, weight in zip(residual, [1.0, *np.nan_to_num(shrink, nan=1.0)], strict=True):
-        total = total * weight + min(step, 1e6)
+        total = total * weight + step
         found.append(total)
     return np.asarray(found)

@@ -194,7 +194,7 @@ def _fit_filter(
     buffer = past = None
     if isinstance(bound, ReplayingFilter):
         buffer = ReplayBuffer.whole(before, ys, us)
-        past = buffer.window(0, power_of_two(buffer.ys.count, 1024))
+        past = jax.tree.map(jnp.asarray, buffer.window(0, power_of_two(buffer.ys.count, 1024)))
 
     def read(done: int, count: int) -> Data:
         rows = slice(done - first, done - first + count)
@@ -218,7 +218,7 @@ def _fit_filter(
         raise error
     if ran.interrupted:
         warn_of_interrupt(ran.done, total, "observations", "the result is the posterior after them", result)
-    warn_of_steps(ran.record, ran.done, result)
+    warn_of_steps(ran.record.info, ran.done, result)
     return result
 
 

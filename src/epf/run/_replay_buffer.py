@@ -5,7 +5,6 @@ A step is given only the window of rows that it will use, so an update costs the
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from epf.filters._base import Past
@@ -66,8 +65,8 @@ class ReplayBuffer:
     def window(self, first: int, length: int) -> Past:
         """What a step may need: `length` rows from observation number `first` on, counted from 0."""
         first = max(first, 0)
-        us = None if self.us is None else jnp.asarray(self.us.window(first, length))
-        return Past(jnp.asarray(self.ys.window(first, length)), us, jnp.asarray(first))
+        us = None if self.us is None else self.us.window(first, length)
+        return Past(self.ys.window(first, length), us, np.asarray(first, np.int32))  # pyright: ignore[reportArgumentType]
 
     def arrays(self, count: int | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         """Observations and inputs, the first `count` of them."""

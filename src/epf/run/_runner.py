@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from epf.filters._base import BoundFilter, Past, ReplayingFilter, strong
+from epf.filters._base import BoundFilter, Info, Past, ReplayingFilter, strong
 from epf.model._model import StateSpaceModel
 from epf.numerics._compile import compiled
 from epf.numerics._keys import step_key
@@ -44,6 +44,10 @@ class Engine(eqx.Module):
     def step(self, key: PRNGKeyArray, state: Any, i: Array, data: Data) -> tuple[Any, Any]:
         """Step i of a block: the state after it, and the row of the record."""
 
+    def stops(self, row: Any) -> Bool[Array, ""]:
+        """Whether the run should look at this row of the record before the next step."""
+        return jnp.asarray(False)
+
     def pauses(self, state: Any) -> Bool[Array, ""]:
         """Whether `between` is due before the next step."""
         return jnp.asarray(False)
@@ -53,19 +57,42 @@ class Engine(eqx.Module):
         return state
 
 
+class StepEngine(Engine):
+    """A filter: step i takes in row i of the block. It stops after a row that is to be warned of."""
+
+    bound: BoundFilter
+
+    def step(self, key: PRNGKeyArray, state: Any, i: Array, data: Data) -> tuple[Any, Info]:
+        y, u = data.ys[i], None if data.us is None else data.us[i]
+        if isinstance(self.bound, ReplayingFilter):
+            return self.bound.step(key, state, y, u, data.past)
+        return self.bound.step(key, state, y, u)
+
+    def stops(self, row: Info) -> Bool[Array, ""]:
+        return row.failed | row.collapsed | (row.invalid > 0)
+
+
 class FilterEngine(Engine):
-    """A filter: step i takes in row i of the block."""
+    """A filter with a summary of each step."""
 
     bound: BoundFilter
     quantile_levels: Float[Array, " levels"]
+    summarised: Bool[Array, ""] = eqx.field(default_factory=lambda: jnp.asarray(True))
+    """A run-time value that is always true: XLA keeps the summary apart from the step, and each has the same bits without
+    the other."""
 
     def step(self, key: PRNGKeyArray, state: Any, i: Array, data: Data) -> tuple[Any, Record]:
-        y, u = data.ys[i], None if data.us is None else data.us[i]
-        if isinstance(self.bound, ReplayingFilter):
-            state, info = self.bound.step(key, state, y, u, data.past)
-        else:
-            state, info = self.bound.step(key, state, y, u)
-        return state, record(info, self.bound.posterior(state), self.quantile_levels)
+        state, info = StepEngine(self.bound).step(key, state, i, data)
+        return state, self.summary(state, info)
+
+    def summary(self, state: Any, info: Info) -> Record:
+        @jax.jit  # traced once, for the shapes and for the branch
+        def found(state: Any, info: Info) -> Record:
+            return record(info, self.bound.posterior(state), self.quantile_levels)
+
+        shapes = jax.eval_shape(found, state, info)
+        none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return jax.lax.cond(self.summarised, found, lambda *_: none, state, info)
 
 
 class IterationEngine(Engine):
@@ -88,32 +115,40 @@ class IterationEngine(Engine):
         return self.method.between(key, self.model, data.ys, data.us, state)
 
 
-@compiled
-def run_block(
+def loop(
     engine: Engine, root: PRNGKeyArray, state: Any, done: Array, count: Array, data: Data, room: int
 ) -> tuple[Any, Any, Array]:
     """Steps done + 1 .. done + count: the state, `room` rows of the record (0 past the last), and how many were taken.
 
-    There are fewer than `count` where the method pauses.
+    There are fewer than `count` where the method pauses or the engine stops.
     """
 
     @jax.jit  # traced once, for the shapes of the record and for the loop
     def one(state: Any, i: Array) -> tuple[Any, Any]:
         return engine.step(step_key(root, done + i + 1), state, i, data)
 
-    def going_on(carry: tuple[Array, Any, Any]) -> Array:
-        i, state, _ = carry
-        return (i < count) & ~engine.pauses(state)
+    def going_on(carry: tuple[Array, Any, Any, Array]) -> Array:
+        i, state, _, stopped = carry
+        return (i < count) & ~engine.pauses(state) & ~stopped
 
-    def body(carry: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
-        i, state, rows = carry
+    def body(carry: tuple[Array, Any, Any, Array]) -> tuple[Array, Any, Any, Array]:
+        i, state, rows, _ = carry
         state, row = one(state, i)
-        return i + 1, state, jax.tree.map(lambda all_, this: all_.at[i].set(this), rows, row)
+        return i + 1, state, jax.tree.map(lambda all_, this: all_.at[i].set(this), rows, row), engine.stops(row)
 
     shapes = jax.eval_shape(one, state, jnp.asarray(0))[1]
     empty = jax.tree.map(lambda leaf: jnp.zeros((room, *leaf.shape), leaf.dtype), shapes)
-    used, state, rows = jax.lax.while_loop(going_on, body, (jnp.asarray(0), state, empty))
+    used, state, rows, _ = jax.lax.while_loop(going_on, body, (jnp.asarray(0), state, empty, jnp.asarray(False)))
     return strong(state), rows, used  # with weak types the next block would be compiled again
+
+
+run_block = compiled(loop)
+
+
+@compiled
+def summary_of(engine: FilterEngine, state: Any, info: Info) -> Record:
+    """The row of the record after a step, with the bits that it has within a block."""
+    return engine.summary(state, info)
 
 
 class Ran(NamedTuple):

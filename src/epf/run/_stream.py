@@ -12,15 +12,14 @@ import numpy as np
 
 from epf.errors import CheckpointError, DataError
 from epf.filters._base import BoundFilter, Filter, Info, Past, ReplayingFilter, posterior_of, start
-from epf.model._check import Shapes, check_inputs, check_model, check_observations
-from epf.model._model import TIME_COLUMNS, StateSpaceModel, check_is_model, first_row, uses_time
+from epf.model._model import StateSpaceModel, check_is_model, first_row
 from epf.model._settings import check_seed, is_whole, require_count
 from epf.numerics._keys import root_key
 from epf.posterior._posterior import Posterior
 from epf.results._certificate import Certificate, certificate
 from epf.results._forecast import Forecast, forecast
 from epf.results._observed import Observed
-from epf.results._record import Record, approximation_error
+from epf.results._record import Record, error_of_step
 from epf.results._verdict import Flagged, MethodFacts, Verdict, judge_run
 from epf.run._checks import (
     QUANTILE_LEVELS,
@@ -32,8 +31,10 @@ from epf.run._checks import (
     memory_errors,
 )
 from epf.run._default import choose
+from epf.run._incoming import Incoming, Rows, as_row
 from epf.run._replay_buffer import ReplayBuffer
-from epf.run._runner import Data, FilterEngine, run_block
+from epf.run._runner import FilterEngine, summary_of
+from epf.run._stepper import ROOM, Stepper, fields, row_of
 from epf.run._warnings import failure, warn_of_steps
 from epf.run.watch import _numbers as numbers
 from epf.run.watch._saved import shown, track_layouts
@@ -44,6 +45,8 @@ from epf.storage._tensors import TensorFile
 if TYPE_CHECKING:
     from epf.run.watch._track import Track
     from epf.run.watch._watch import Watch
+
+_UNCOUNTED = 64  # observations that wait to be counted
 
 
 class Stream:
@@ -93,13 +96,17 @@ class Stream:
         self.log_evidence = 0.0
         self._levels = check_quantile_levels(quantile_levels)
         self._root = root_key(self.seed)
-        self._shapes: Shapes | None = None
-        self._inputs = 0
+        self._incoming = Incoming(model)
         self._bound: BoundFilter | None = None
-        self._state: Any = None
-        self._record: Record | None = None
+        self._start: Any = None  # the state before the first update of this object
+        self._stepper: Stepper | None = None
+        self._packed: Any = None  # the state after the last one
+        self._replayed = 0
+        self._info: Info | None = None
+        self._row: Record | None = None
         self._error = self._error_before = 0.0
-        self._collapsed, self._invalid, self._observed = Flagged(), Flagged(), Observed()
+        self._collapsed, self._invalid = Flagged(), Flagged()
+        self._counted, self._uncounted = Observed(), ()
         self._buffer: ReplayBuffer | None = None
         self._owner: dict[str, Any] | None = None
         self._summary: dict[str, Any] | None = None
@@ -109,68 +116,105 @@ class Stream:
     def update(self, y: Any, u: Any = None) -> Info:
         """Take in one observation (a number or a row, NaN where missing) and this step's inputs, if the model has any."""
         began = time.perf_counter()
-        row = u if u is None or getattr(u, "ndim", 1) == 2 else [u]
-        us = check_inputs(self.model, row, 1, self.num_observations)
-        inputs = 0 if us is None else us.shape[1]
-        if self.num_observations and self._inputs != inputs:
-            hidden = TIME_COLUMNS if uses_time(self.model) else 0
-            raise DataError(
-                f"update() was given {inputs - hidden} inputs at t = {self.num_observations + 1}, but "
-                f"{self._inputs - hidden} before: give as many each time."
-            )
-        shapes = self._shapes or check_model(self.model, None if us is None else us[0])
-        ys = check_observations([y], shapes, self.num_observations)
-        check_capacity(self.method, self.num_observations + 1)
+        return row_of(self._advance(self._incoming.one(y, u, self.num_observations), u, began), 0)
+
+    def update_many(self, y: Any, inputs: Any = None) -> Info:
+        """Take in a backlog, one row per observation: the same bits as an update for each row, in less time.
+
+        The Info has one row for each. All rows are checked before the first is taken in. A row at which the filter fails
+        raises, and then the stream is as it was before that row.
+        """
+        rows, found, first = self._incoming.many(y, inputs, self.num_observations), [], 0
+        while first < len(rows.ys):
+            some = rows.some(first, first + (ROOM if self._watch is None else 1))
+            found.append(self._advance(some, None if inputs is None else inputs[first], time.perf_counter()))
+            first += len(found[-1].ess)
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+
+    def _advance(self, rows: Rows, u: Any, began: float) -> Info:
+        """Take in these rows, up to the first that is to be warned of; the Info of those that were."""
+        t = self.num_observations
+        check_capacity(self.method, t + len(rows.ys))
         with memory_errors(self.method):
-            if self._state is None:
-                self._begin(shapes, None if us is None else us[0])
-            assert self._bound is not None
-            state, record, _ = run_block(
-                FilterEngine(self._bound, self._levels),
-                self._root,
-                self._state,
-                jnp.asarray(self.num_observations),
-                jnp.asarray(1),
-                Data(jnp.asarray(ys), us, self._past(self._bound, np.asarray(ys), us)),
-                1,
-            )
-            record = jax.tree.map(np.asarray, record)
-        t = self.num_observations + 1
-        if record.info.failed[0]:
-            raise failure(t, "this update", "the stream is as it was before this update")
-        error = float(approximation_error(record, self._error)[-1])
-        warn_of_steps(record, t)  # before anything changes, for those who turn warnings into errors
-        self._shapes, self._inputs = shapes, inputs
-        self._state, self._record = state, record
+            stepper, past = self._ready(rows)
+            if past is not None:  # old rows are handed over one step at a time
+                rows = rows.some(0, 1)
+            packed = stepper.pack(self._start) if self._packed is None else self._packed
+            steps = stepper.steps(packed, t, rows.ys, rows.us, past)
+        info, last = fields(steps.info), steps.taken - 1
+        t += steps.taken
+        flagged = info["failed"][last] or info["collapsed"][last] or info["invalid"][last] > 0
+        if flagged:
+            try:
+                self._look_at(row_of(steps.info, slice(last, None)), t)
+            except BaseException:  # the stream is as it was before this row
+                if last:
+                    self._advance(rows.some(0, last), u, began)
+                raise
+            self._collapsed = self._collapsed.after(info["collapsed"][last:], t)
+            self._invalid = self._invalid.after(info["invalid"][last:], t)
+        self._incoming.taken(rows)
+        self._packed, self._replayed, self._start = steps.packed, steps.replayed, None
+        self._info, self._row = row_of(steps.info, slice(last, None)) if last else steps.info, None
         self.num_observations = t
-        self.position += 1
-        self.log_evidence += float(record.info.log_evidence[0])
-        self._error_before, self._error = self._error, error
-        self._collapsed = self._collapsed.after(record.info.collapsed, t)
-        self._invalid = self._invalid.after(record.info.invalid, t)
-        self._observed = self._observed.after(ys)
+        self.position += steps.taken
+        for score, residual in zip(info["log_evidence"].tolist(), info["residual"].tolist(), strict=True):
+            self.log_evidence += score
+            self._error_before, self._error = self._error, self._error + error_of_step(residual)
+        self._uncounted = (*self._uncounted, rows.ys[: last + 1])
+        if len(self._uncounted) == _UNCOUNTED:
+            self._counted, self._uncounted = self._observed, ()
         if self._watch is not None:
-            self._watch.push(self, row, ys, time.perf_counter() - began)
-        return jax.tree.map(lambda leaf: leaf[0], record.info)
+            self._watch.push(self, as_row(u), rows.ys, time.perf_counter() - began)
+        return steps.info
 
-    def _begin(self, shapes: Shapes, u: Any) -> None:
-        """The filter for this model, and its state before the first observation."""
-        check_memory(self.method, self.model, shapes)
-        bound = self.method.bind(self.model, u)
-        check_memory_of_state(self.method, bound)
-        bound.check()
-        self._bound, self._state = bound, start(bound, self._root)
+    def _look_at(self, info: Info, t: int) -> None:
+        """Raise or warn, before anything changes: warnings may be turned into errors."""
+        if info.failed[0]:
+            raise failure(t, "this update", "the stream is as it was before this update")
+        warn_of_steps(info, t)
 
-    def _past(self, bound: BoundFilter, ys: np.ndarray, us: Any) -> Past | None:
-        """The old observations that the filter replays in this step."""
-        if not isinstance(bound, ReplayingFilter):
-            return None
-        inputs = None if us is None else np.asarray(us)
+    def _ready(self, rows: Rows) -> tuple[Stepper, Past | None]:
+        """The filter for this model, ready to step, and the old observations that it replays in this step."""
+        if self._bound is None:
+            check_memory(self.method, self.model, rows.shapes)
+            bound = self.method.bind(self.model, None if rows.us is None else jnp.asarray(rows.us[0]))
+            check_memory_of_state(self.method, bound)
+            bound.check()
+            self._bound, self._start = bound, start(bound, self._root)
+        past = self._past(self._bound, rows.some(0, 1)) if isinstance(self._bound, ReplayingFilter) else None
+        if self._stepper is None:
+            self._stepper = Stepper(self._bound, self._root, self._start, rows.ys, rows.us, past)
+        return self._stepper, past
+
+    def _past(self, bound: ReplayingFilter, row: Rows) -> Past:
         if self._buffer is None:
-            self._buffer = ReplayBuffer(ys[:0], None if inputs is None else inputs[:0])
+            self._buffer = ReplayBuffer(row.ys[:0], None if row.us is None else row.us[:0])
         self._buffer.truncate(self.num_observations)  # drops the row of an update that failed
-        self._buffer.append(ys, inputs)
-        return self._buffer.window(int(bound.next_replayed(self._state)), bound.replays)
+        self._buffer.append(row.ys, row.us)
+        if self._packed is None:
+            self._replayed = int(bound.next_replayed(self._start))
+        return self._buffer.window(self._replayed, bound.replays)
+
+    @property
+    def _state(self) -> Any:
+        """The filter's state; None before there is one."""
+        return self._start if self._stepper is None or self._packed is None else self._stepper.unpack(self._packed)
+
+    @property
+    def _record(self) -> Record | None:
+        """The summary of the last update, made when it is first asked for."""
+        if self._row is None and self._info is not None:
+            assert self._bound is not None
+            engine = FilterEngine(self._bound, self._levels)
+            found = summary_of(engine, self._state, row_of(self._info, 0))
+            self._row = jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)
+        return self._row
+
+    @property
+    def _observed(self) -> Observed:
+        """What the verdict needs to know of all observations so far."""
+        return self._counted.after(np.concatenate(self._uncounted)) if self._uncounted else self._counted
 
     def save(self, path: str | os.PathLike[str], keep: int = 0) -> None:
         """Write the whole stream into one file, from which `Stream.load` continues bit for bit.
@@ -179,7 +223,7 @@ class Stream:
         as PATH.1 (the newest), PATH.2 and so on.
         """
         path, keep = as_path("save", path), require_count("save", "keep", keep, least=0)
-        whose = self._owner or owner(self.model, self.method, self._inputs if self.num_observations else None)
+        whose = self._owner or owner(self.model, self.method, self._incoming.columns if self.num_observations else None)
         if self.num_observations:  # the number of inputs is known from the first observation on
             self._owner = whose
         facts = {
@@ -192,7 +236,7 @@ class Stream:
             "notes": self.notes,
         }
         arrays = {"quantile_levels": np.asarray(self._levels)}
-        summary = self._summary if self._record is None else numbers.summary(self)
+        summary = self._summary if self._info is None else numbers.summary(self)
         facts |= {} if summary is None else {"summary": summary}
         if self._watch is not None:
             more = self._watch.saved(self)
@@ -216,12 +260,12 @@ class Stream:
         if not is_whole(position) or not 0 <= position < 2**63:
             raise CheckpointError(f"{path} has no valid 'position' in its header: use an earlier copy.")
         stream = cls(model, saved.method, seed=saved.seed, quantile_levels=saved.arrays["quantile_levels"].tolist())
-        stream.num_observations, stream.position, stream._inputs = saved.t, position, saved.inputs
+        stream.num_observations, stream.position, stream._incoming.columns = saved.t, position, saved.inputs
         stream.log_evidence = number(path, saved.facts, "log_evidence")
         stream._error = number(path, saved.facts, "error")
         stream._take_facts(path, saved.facts)
         if saved.t:
-            stream._bound, stream._state = bind(saved.method, model, saved.inputs), saved.state
+            stream._bound, stream._start = bind(saved.method, model, saved.inputs), saved.state
         stream._summary, stream._track = shown(path, saved.facts, saved.arrays)
         if "past.ys" in saved.arrays:
             stream._buffer = ReplayBuffer(saved.arrays["past.ys"], saved.arrays.get("past.us"))
@@ -234,7 +278,7 @@ class Stream:
             if not all(is_whole(n) and 0 <= n <= self.num_observations for one in flagged for n in one):
                 raise ValueError
             self._collapsed, self._invalid = flagged
-            self._observed = Observed.of_facts(facts.get("observed", (self.num_observations, (), (), ())))
+            self._counted = Observed.of_facts(facts.get("observed", (self.num_observations, (), (), ())))
             self.notes = dict(facts.get("notes", {}))
             if not all(isinstance(part, str) for pair in self.notes.items() for part in pair):
                 raise ValueError
@@ -249,11 +293,14 @@ class Stream:
     @property
     def latest(self) -> Record:
         """The summary of the last update: means, sds, quantiles and the step's Info, each with one row."""
-        if self._record is None:
+        record = self._record
+        if record is None:
             raise DataError(
                 "There is no record yet: it comes with the first update after the stream was made or loaded."
             )
-        return self._record
+        if record.info.failed[0]:
+            raise failure(self.num_observations, "the last update", "the stream has taken it in: load an earlier copy")
+        return record
 
     @property
     def error(self) -> Certificate:

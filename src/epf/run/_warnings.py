@@ -3,8 +3,8 @@
 import numpy as np
 
 from epf.errors import AccuracyWarning, NumericalError, warn
+from epf.filters._base import Info
 from epf.results._observed import NOTHING, ROUNDED
-from epf.results._record import Record
 from epf.results._result import Result
 from epf.results._verdict import LEVELS, judge_error
 
@@ -19,18 +19,18 @@ def failure(t: int, place: str, what_is_left: str) -> NumericalError:
     )
 
 
-def warn_of_steps(record: Record, last: int, result: object = None) -> None:
+def warn_of_steps(info: Info, last: int, result: object = None) -> None:
     """Warn once of observations set aside and of particles lost; `last` is the last step."""
-    first = last - len(record.info.collapsed) + 1
-    most = int(np.max(record.info.invalid, initial=0))
+    first = last - len(info.collapsed) + 1
+    most = int(np.max(info.invalid, initial=0))
     for flags, what in (
         (
-            record.info.collapsed,
+            info.collapsed,
             "every particle had likelihood zero, and the observation was set aside: an outlier, or a model that excludes "
             "it. Check that value, or give observation() heavier tails.",
         ),
         (
-            record.info.invalid,
+            info.invalid,
             f"some particles (at most {most}) were not finite and got weight zero: the model gives NaN or infinity for "
             "some states or parameters. Correct its laws, or give it a prior that excludes those.",
         ),

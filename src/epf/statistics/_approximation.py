@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from epf.errors import SettingError
-from epf.model._settings import Rule, Settings, count, flag, is_number, one_of, setting
+from epf.model._settings import Rule, Settings, count, flag, is_finite, is_number, one_of, setting
 from epf.posterior._chart import Chart, prior_box
 
 FORMS = ("automatic", "drift", "noise", "density")
@@ -106,14 +106,17 @@ def _values(setting: Any) -> Any:
 
 
 def _is_range(pair: Any) -> bool:
-    ends = np.asarray(pair, float) if _are_numbers(pair) else np.zeros(0)
+    try:
+        ends = np.asarray(pair, float) if _are_numbers(pair) else np.zeros(0)
+    except ValueError:  # ends of different lengths
+        return False
     return ends.shape[:1] == (2,) and bool(np.all(ends[0] < ends[1]))
 
 
 def _are_numbers(value: Any) -> bool:
     """Whether a value is a finite number, or nested tuples of finite numbers."""
     if is_number(value):
-        return bool(np.isfinite(value))
+        return is_finite(value)
     return isinstance(value, tuple) and len(value) > 0 and all(_are_numbers(entry) for entry in value)
 
 

@@ -179,15 +179,32 @@ class PolynomialLogDensity(Gibbs):
         u: Array | None,
     ) -> Float[Array, ""]:
         """The log-density that `increment` approximates, at one point; laws that do not depend on theta are left out."""
+        laws = self.laws_at(z, x_prev, new, x, y, u).values()
+        return sum((log_prob_observed(law, value) for law, value in laws), jnp.zeros(()))
 
-        def law(where: Callable[[Any], Distribution], value: Array) -> Float[Array, ""]:
-            def of(z: Float[Array, " p"]) -> Distribution:
-                return where(self.parameters.named(self.chart.theta(z)))
+    def laws_at(
+        self,
+        z: Float[Array, " p"],
+        x_prev: Float[Array, "*state"],
+        new: Float[Array, "*new"],
+        x: Float[Array, "*state"],
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> dict[str, tuple[Distribution, Array]]:
+        """The laws that depend on theta, by name, at one point, each with its value."""
+        laws: dict[str, tuple[Callable[[Any], Distribution], Array]] = {
+            "transition": (lambda p: transition_law(self.model, p, x_prev, u), new),
+            "observation": (lambda p: observation_law(self.model, p, x, u), y),
+        }
 
-            return log_prob_observed(of(z), value) if depends_on(of, z) else jnp.zeros(())
+        def at(where: Callable[[Any], Distribution], z: Float[Array, " p"]) -> Distribution:
+            return where(self.parameters.named(self.chart.theta(z)))
 
-        moved = law(lambda p: transition_law(self.model, p, x_prev, u), new)
-        return moved + law(lambda p: observation_law(self.model, p, x, u), y)
+        return {
+            name: (at(where, z), value)
+            for name, (where, value) in laws.items()
+            if depends_on(lambda z, where=where: at(where, z), z)
+        }
 
     def log_density(self, statistic: PathPolynomial, theta: Float[Array, " p"]) -> Float[Array, ""]:
         z = self.chart.point(theta)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.errors import SettingError, UnsupportedModelError
-from epf.model._laws import draw
+from epf.model._laws import draw, log_prob_observed, support
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import as_parameter
 from epf.numerics._chunks import in_chunks
@@ -295,27 +295,55 @@ def _prior_at(
 
 
 def _check_defined(gibbs: LogPolynomial, u: Array | None, theta: np.ndarray, where: str, remedy: str) -> None:
-    model, chart, params = gibbs.model, gibbs.chart, gibbs.parameters
+    """Refuse a law whose support moves with the parameters, and one that is NaN at points where it would be expanded."""
+    params = gibbs.parameters
+    tried = _tried(gibbs, u, jnp.asarray(theta))
+    for name in sorted(tried, reverse=True):  # a transition before the observation that it spoils
+        outside, undefined = tried[name]
+        excluded, broken = np.asarray(outside) > 0.0, np.asarray(undefined) > 0.5
+        for found, what in (
+            (excluded, f"the support of {name}() depends on the parameters. Values that it allows are outside of it"),
+            (broken, f"the log-density of {name}() is NaN"),
+        ):
+            if not found.any():
+                continue
+            first = ", ".join(f"{label} = {v:.3g}" for label, v in zip(params.labels, theta[found][0], strict=True))
+            helps = remedy
+            if found is excluded:
+                helps = "no polynomial follows a density that ends, so use epf.SIR or epf.LiuWest"
+            raise UnsupportedModelError(
+                f"This model cannot be expanded: {what} at {found.sum()} of {len(theta)} points {where}, for example at "
+                f"{first}: {helps}."
+            )
 
-    @jax.jit
-    def values(thetas: Array) -> Array:
-        middle = params.named(thetas[len(theta) // 2])
 
-        def one(key: Array) -> Array:
-            k_x, k_new, k_y = jax.random.split(key, 3)
-            x_prev = draw(initial_law(model, middle), k_x)
-            new = draw(transition_law(model, middle, x_prev, u), k_new)
+@eqx.filter_jit
+def _tried(
+    gibbs: LogPolynomial, u: Array | None, thetas: Float[Array, "points p"]
+) -> dict[str, tuple[Float[Array, " points"], Float[Array, " points"]]]:
+    """For each law and point, the share of values drawn in the middle that it excludes, and of its own that are NaN."""
+    model = gibbs.model
+
+    def one(key: PRNGKeyArray) -> dict[str, tuple[Array, Array]]:
+        def drawn(theta: Float[Array, " p"]) -> tuple[Array, Array, Array, Array]:
+            p, (k_x, k_new, k_y) = gibbs.parameters.named(theta), jax.random.split(key, 3)
+            x_prev = draw(initial_law(model, p), k_x)
+            new = draw(transition_law(model, p, x_prev, u), k_new)
             x = advance(model, x_prev, new)
-            y = draw(observation_law(model, middle, x, u), k_y)
-            z = jax.vmap(chart.point)(thetas)
-            return jax.vmap(lambda z: gibbs.exact_increment(z, x_prev, new, x, y, u))(z)
+            return x_prev, new, x, draw(observation_law(model, p, x, u), k_y)
 
-        return jax.vmap(one)(particle_keys(root_key(0), _STATES))
+        def at(theta: Float[Array, " p"]) -> dict[str, tuple[Array, Array]]:
+            z = gibbs.chart.point(theta)
+            others, own = (gibbs.laws_at(z, *values, u) for values in (drawn(thetas[len(thetas) // 2]), drawn(theta)))
+            return {
+                name: (
+                    jnp.any(~support(law)(value)) & jnp.all(jnp.isfinite(value)),
+                    jnp.isnan(log_prob_observed(*own[name])) | jnp.any(jnp.isnan(own[name][1])),
+                )
+                for name, (law, value) in others.items()
+            }
 
-    undefined = np.mean(np.isnan(np.asarray(values(jnp.asarray(theta)))), axis=0) > 0.5
-    if undefined.any():
-        first = ", ".join(f"{label} = {v:.3g}" for label, v in zip(params.labels, theta[undefined][0], strict=True))
-        raise UnsupportedModelError(
-            f"The model's log-density is NaN at {undefined.sum()} of {len(theta)} points {where}, for example at {first}: "
-            f"{remedy}."
-        )
+        return jax.vmap(at)(thetas)
+
+    found = jax.vmap(one)(particle_keys(root_key(0), _STATES))
+    return jax.tree.map(lambda flags: jnp.mean(flags, axis=0, dtype=float), found)

@@ -17,6 +17,7 @@ import numpy as np
 from epf.errors import reason
 from epf.filters._base import posterior_of
 from epf.results._forecast import forecast
+from epf.run._stepper import fields
 from epf.run.watch._board import Board
 from epf.run.watch._look import Look, look
 from epf.run.watch._numbers import names, summary
@@ -84,9 +85,9 @@ class Feed:
 
     def push(self, stream: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
         """Called by the stream after each update, in its own thread."""
+        record = fields(stream._record)  # made here, so that the copy has it
         now, before = _copied(stream), self._pair[1]
-        record = _fields(now._record)
-        info = _fields(record["info"])
+        info = fields(record["info"])
         with self._swap:
             if self._layout is None:
                 self._layout = Layout.of(now._bound.parameters.labels, record["state_mean"].size, ys.size)
@@ -98,7 +99,7 @@ class Feed:
             note[:4] = (
                 now.num_observations,
                 time.time(),
-                np.nan if before._record is None else seconds,
+                np.nan if before._info is None else seconds,
                 now.log_evidence,
             )
             parts = [info["log_evidence"], info["ess"], info["collapsed"]]
@@ -206,7 +207,7 @@ class Feed:
         """All numbers of the newest step."""
         latest, steps = self._latest, self._speed
         found: dict[str, Any] = {"t": latest.num_observations, **names(latest.model, latest.method), "parameters": []}
-        if latest._record is not None:
+        if latest._info is not None:
             found = self.summary(latest)
         elif latest._summary is not None:  # that of its checkpoint
             found = latest._summary
@@ -260,8 +261,3 @@ def _copied(stream: Any) -> Any:
     copied = object.__new__(type(stream))
     copied.__dict__.update(stream.__dict__)
     return copied
-
-
-def _fields(module: Any) -> dict[str, Any]:
-    """The fields of an Equinox module, without its own way to read them, which is slow."""
-    return object.__getattribute__(module, "__dict__")

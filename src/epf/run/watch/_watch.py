@@ -49,7 +49,7 @@ class Watch:
         assert isinstance(self._source, Feed)
         self._source.collect()
         track, facts = self._source.track, {}
-        if stream._record is not None:
+        if stream._info is not None:
             facts["summary"] = self._source.summary(stream)
         return (facts, {}) if track is None else ({**facts, "watch": track.facts()}, track.arrays())
 
