@@ -88,10 +88,9 @@ def gaussian_of(law: Distribution) -> tuple[Distribution, Transform | None]:
     if isinstance(law, dist.Independent):
         base, function = gaussian_of(law.base_dist)
         return base.to_event(law.reinterpreted_batch_ndims), function
-    fixed = isinstance(law, dist.TransformedDistribution) and [type(part) in _FIXED for part in law.transforms] == [
-        True
-    ]
-    return (law.base_dist, law.transforms[0]) if fixed and is_gaussian(law.base_dist) else (law, None)
+    if not isinstance(law, dist.TransformedDistribution) or [type(part) in _FIXED for part in law.transforms] != [True]:
+        return law, None
+    return (law.base_dist, law.transforms[0]) if is_gaussian(law.base_dist) else (law, None)
 
 
 def to_gaussian(function: Transform | None, y: Float[Array, "*y"]) -> tuple[Float[Array, "*y"], Float[Array, ""]]:
