@@ -35,6 +35,7 @@ _LEAST = 0.25  # share of the nodes: the least effective number under a flattene
 _PROGRESS = 0.8  # new nodes help if this share of their effective number is above that of the old
 _HIGHER = 1.0  # nats of evidence that new nodes must have found more, to be better in any case
 _NARROWER = 0.5  # log of the squared volume, by which new nodes must be closer together to be better in any case
+_LOST = 1e-3  # nats, on average over the posterior, that particles without a number may cost in a step unmentioned
 _PRIOR_DRAWS = 2048
 _REACH = 4.0  # robust standard deviations, at which draws of the prior are clipped to place the first nodes
 
@@ -213,7 +214,10 @@ class MarginalNodes(ReplayingFilter):
         )
 
     def _noted(self, seen: Seen, nodes: Nodes) -> Noted:
-        invalid = jnp.where(nodes.weights > 1e-6, self._of_nodes(seen.invalid, jnp.max), 0)
+        # A particle without a number is as good as one without weight, so a share of them is lost nats of log-likelihood.
+        invalid = self._of_nodes(seen.invalid, jnp.max)
+        lost = nodes.weights @ invalid / getattr(self.filters, "particles", 1)
+        invalid = jnp.where((nodes.weights > 1e-6) & (lost > _LOST), invalid, 0)
         return Noted(
             jnp.asarray(seen.resampled),
             jnp.all(seen.collapsed),
