@@ -170,6 +170,15 @@ def test_the_default_is_that_of_fit():
         assert_same((one.state, one.record), (alone.state, alone.record))
 
 
+def test_side_by_side_is_the_same_to_rounding():
+    """Five series in groups of two: the last group has room for one more."""
+    series = {i: scalar_case("SIR", seed=i)[1][: 12 - i] for i in range(5)}
+    alone, beside = (epf.fit_panel(AR(), series, SIR, side_by_side=width) for width in (1, 2))
+    for key in series:
+        assert beside[key].num_observations == len(series[key])
+        np.testing.assert_allclose(beside[key].record.mean, alone[key].record.mean, rtol=1e-3, atol=1e-3)
+
+
 def travelled(function, chunks):
     """A `map` whose function, chunks and results go through pickle, as those of other processes do."""
 

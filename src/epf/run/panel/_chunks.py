@@ -55,11 +55,15 @@ class Work:
     `room` is the number of rows of the longest series, and `capacity` the number of series in one call of the program.
     """
 
-    def __init__(self, model: StateSpaceModel, method: Filter, levels: Any, series: list[Series]) -> None:
+    def __init__(
+        self, model: StateSpaceModel, method: Filter, levels: Any, series: list[Series], side_by_side: int = 1
+    ) -> None:
         self.model, self.method, self.levels = model, method, np.asarray(levels)
         self.inputs = None if series[0].us is None else series[0].us.shape[1]
         self.room = power_of_two(max(len(one.ys) for one in series), 16)
-        self.capacity = min(self._capacity(), power_of_two(len(series)))
+        self.side_by_side = min(side_by_side, power_of_two(len(series)))
+        groups = max(1, min(self._capacity(), power_of_two(len(series))) // self.side_by_side)
+        self.capacity = groups * self.side_by_side
 
     @cached_property
     def engine(self) -> FilterEngine:
@@ -116,6 +120,7 @@ class Work:
             None if us is None else jnp.asarray(us),
             None,
             jnp.asarray(number),
+            self.side_by_side,
         )
         return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(series)], found)
 
@@ -125,7 +130,7 @@ class Work:
         numbers = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state) if hasattr(leaf, "shape"))
         p = self.engine.bound.parameters.size
         row = 16 + (12 + len(self.levels)) * p  # means, sds, quantiles and five parts of the error, each of both
-        return int(np.clip(_BYTES // (8 * (numbers + self.room * row)), 1, _MOST))
+        return int(np.clip(_BYTES // (8 * (numbers + self.room * row)), 1, max(_MOST, self.side_by_side)))
 
 
 def _joined(parts: list[Part]) -> Part:
@@ -150,7 +155,7 @@ def _joined(parts: list[Part]) -> Part:
 
 def parts_here(work: Work, series: list[Series]) -> Iterator[tuple[list[Series], Part]]:
     """Chunks in this process; they grow until one takes half a second."""
-    first, size = 0, 1
+    first, size = 0, work.side_by_side
     while first < len(series):
         chunk, began = series[first : first + size], time.perf_counter()
         yield chunk, work(chunk)

@@ -41,6 +41,7 @@ def fit_panel(
     progress: bool | None = None,
     map: Map | None = None,
     chunk: int = _CHUNK,
+    side_by_side: int = 1,
 ) -> PanelResult:
     """Learn a model's parameters from each of many series, with one compiled program.
 
@@ -57,7 +58,8 @@ def fit_panel(
 
     A series that cannot be used or whose run fails is set aside (`panel.failed`), and the others go on. Ctrl-C ends with
     the series that are done. `map` is a function like Python's `map`, which may send chunks of `chunk` series to other
-    processes or machines.
+    processes or machines. `side_by_side` series take their steps together, which a GPU needs and a core may gain from;
+    answers then agree with those of `epf.fit` to rounding, not bit for bit.
     """
     check_is_model(model)
     if method is not None:
@@ -66,6 +68,7 @@ def fit_panel(
     accuracy = require_number("fit_panel", "accuracy", accuracy, above=0.0)
     budget = require_number("fit_panel", "budget", budget, above=0.0)
     chunk = require_count("fit_panel", "chunk", chunk)
+    side_by_side = require_count("fit_panel", "side_by_side", side_by_side)
     series, failed, shapes = checked(model, _given(data, by, time, y, inputs, step, lengths), seed)
     first = series[0].us
     chosen = choose(model, None if first is None else first[0]) if method is None else method
@@ -79,7 +82,7 @@ def fit_panel(
     interrupted = False
     try:
         while pending:
-            for one, entry in _run(model, pending.pop(0), levels, progress, map, chunk):
+            for one, entry in _run(model, pending.pop(0), levels, progress, map, chunk, side_by_side):
                 search = searches[one.key]
                 if entry.failed:
                     search.method = None
@@ -134,10 +137,11 @@ def _run(
     progress: bool | None,
     map_: Map | None,
     chunk: int,
+    side_by_side: int,
 ) -> Iterable[tuple[Series, Entry]]:
     """Each series with what its run left, as the chunks are done."""
     method, series = group
-    work = Work(model, method, levels, series)
+    work = Work(model, method, levels, series, side_by_side)
     work.check()
     if map_ is None:
         work.compile(series)  # so that the time of a chunk is that of its steps

@@ -1,9 +1,10 @@
 """The one compiled program of a panel: a loop over series around the block of steps that `fit` and `Stream` run.
 
-Series run one after the other, not side by side (`jax.vmap`). Measured on one core (`python -m benchmarks panel`), EPF and
-MarginalEPF are two to three times slower side by side: a branch that one series takes (a draw of theta, new nodes, a
-resampling) is then computed for all. And sums are taken in another order, so that answers would differ in the last bits
-from those of `fit`. One after the other, each series is the very computation of `fit`, and agrees bit for bit.
+Series run one after the other. Each is then the very computation of `fit`, and agrees with it bit for bit. Side by side
+(`jax.vmap`) sums are taken in another order, so that answers differ in the last bits, and a branch that one series takes (a
+draw of theta, new nodes, a resampling) is computed for all: on one core that is half as fast for EPF and a third as fast
+for MarginalEPF, though some 1.7 times as fast for SIR, whose steps of a hundred particles are little work and much
+overhead (`python -m benchmarks panel`). So `side_by_side` is an option. A GPU needs it.
 
 The number of series is a run-time value, like the number of steps: one compilation serves chunks of every size. A series
 that is shorter than the others ends its own loop; nothing is computed for the padding.
@@ -34,11 +35,12 @@ def run_series(
     us: Float[Array, "capacity room inputs"] | None,
     past: Past | None,
     series: Int[Array, ""],
+    side_by_side: int = 1,
 ) -> tuple[Any, Record]:
     """Steps done + 1 .. done + count of each of the first `series` series: their states, and `room` rows of their records.
 
     A series without a step before this one starts from its seed; where `states` is None, all do. A filter that replays
-    observations finds them in `past`, or, without it, in `ys`.
+    observations finds them in `past`, or, without it, in `ys`. `capacity` is a multiple of `side_by_side`.
     """
     room = ys.shape[1]
 
@@ -52,12 +54,16 @@ def run_series(
         state, rows, _ = run_block(engine, root, state, done[i], counts[i], Data(y, u, old), room)
         return state, rows
 
-    def body(i: Int[Array, ""], found: Any) -> Any:
-        return jax.tree.map(lambda all_, this: all_.at[i].set(this), found, one(i))
+    def body(group: Int[Array, ""], found: Any) -> Any:
+        if side_by_side == 1:
+            return jax.tree.map(lambda all_, this: all_.at[group].set(this), found, one(group))
+        first = group * side_by_side
+        rows = jax.vmap(one)(first + jnp.arange(side_by_side))
+        return jax.tree.map(lambda all_, these: jax.lax.dynamic_update_slice_in_dim(all_, these, first, 0), found, rows)
 
     shapes = jax.eval_shape(one, jnp.asarray(0))
     empty = jax.tree.map(lambda leaf: jnp.zeros((ys.shape[0], *leaf.shape), leaf.dtype), shapes)
-    return jax.lax.fori_loop(0, series, body, empty)
+    return jax.lax.fori_loop(0, -(-series // side_by_side), body, empty)
 
 
 def _state(bound: BoundFilter, root: Array, stored: Any, done: Int[Array, ""]) -> Any:
