@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -95,25 +95,20 @@ class PanelResult(Mapping[Key, Result]):
 
     def table(self) -> "pd.DataFrame":
         """One row per series and parameter: mean, sd, quantiles, their errors, the verdict and the method."""
-        import pandas as pd
+        from epf.run.panel._tables import table
 
-        rows, index = [], []
-        for key in self:
-            result = self[key]
-            record, total = result.record, result.error.total
-            shared = {
-                "verdict": LEVELS[self._judged[key][0]],
-                "observations": result.num_observations,
-                "log_evidence": result.log_evidence,
-                "method": method_of(result),
-            }
-            quantiles = [f"{100 * level:g}%" for level in np.round(result.quantile_levels, 6)]
-            for j, label in enumerate(result.parameters.labels):
-                own = {"mean": record.mean[-1, j], "sd": record.sd[-1, j]}
-                own |= dict(zip(quantiles, record.quantiles[-1, :, j], strict=True))
-                rows.append(own | {"error": total[0, j], "sd_error": total[1, j]} | shared)
-                index.append((key, label))
-        return pd.DataFrame(rows, index=pd.MultiIndex.from_tuples(index, names=["series", "parameter"]))
+        def rows() -> Iterator[tuple[Key, Any, dict[str, Any]]]:
+            for key in self:
+                result = self[key]
+                shared = {
+                    "verdict": LEVELS[self._judged[key][0]],
+                    "observations": result.num_observations,
+                    "log_evidence": result.log_evidence,
+                    "method": method_of(result),
+                }
+                yield key, result.record, shared | {"certificate": result.error}
+
+        return table(rows(), next(iter(self.values())).quantile_levels if self else ())
 
     def to_xarray(self) -> "xr.Dataset":
         """The histories of all series over (series, time, ...), NaN after the end of a series."""

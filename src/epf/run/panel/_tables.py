@@ -1,5 +1,6 @@
-"""A panel as one xarray: the histories of all series, side by side."""
+"""A panel as one table and as one xarray: all series, side by side."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -7,9 +8,44 @@ import numpy as np
 from epf.storage._checkpoint import versions
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
+    from epf.run.panel._panel import Panel
     from epf.run.panel._result import PanelResult
+
+
+def table(rows: Iterable[tuple[Any, Any, dict[str, Any]]], levels: Any) -> "pd.DataFrame":
+    """One row per series and parameter, from the key, the record, and what else to say of each series.
+
+    The certificate is part of the latter, as `total` (2, p); it is split between the parameters.
+    """
+    import pandas as pd
+
+    quantiles = [f"{100 * level:g}%" for level in np.round(np.asarray(levels, float), 6)]
+    found, index = [], []
+    for key, record, shared in rows:
+        certificate = shared.pop("certificate")
+        for j, label in enumerate(certificate.labels):
+            own = {"mean": float(record.mean[-1, j]), "sd": float(record.sd[-1, j])}
+            own |= dict(zip(quantiles, record.quantiles[-1, :, j].tolist(), strict=True))
+            errors = dict(zip(("error", "sd_error"), certificate.total[:, j].tolist(), strict=True))
+            found.append(own | errors | shared)
+            index.append((key, label))
+    names = pd.MultiIndex.from_tuples(index, names=["series", "parameter"]) if index else None
+    return pd.DataFrame(found, index=names)
+
+
+def live_table(panel: "Panel") -> "pd.DataFrame":
+    """The table of a live panel."""
+
+    def rows() -> Iterable[tuple[Any, Any, dict[str, Any]]]:
+        for key in panel:
+            stream = panel[key]
+            shared = {"verdict": stream.verdict.word, "observations": stream.num_observations}
+            yield key, stream.latest, shared | {"log_evidence": stream.log_evidence, "certificate": stream.error}
+
+    return table(rows(), panel.quantile_levels)
 
 
 def to_xarray(panel: "PanelResult") -> "xr.Dataset":
