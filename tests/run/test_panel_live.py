@@ -100,7 +100,7 @@ def test_a_bad_observation_stays_with_its_series():
     panel = epf.Panel(Broken(), SIR)
     fine, bad = np.zeros(1), np.full(1, 99.0)
     for t in range(3):
-        panel.update({key: Y[key][t] for key in "ab"}, inputs={key: fine for key in "ab"})
+        panel.update({key: Y[key][t] for key in "ab"}, inputs=dict.fromkeys("ab", fine))
     with pytest.warns(EPFWarning, match="3 series did not take their observation"):
         updated = panel.update(
             {"a": Y["a"][3], "b": Y["b"][3], "text": "much", "inf": np.inf},

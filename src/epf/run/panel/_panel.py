@@ -162,24 +162,24 @@ class Panel(Mapping[Key, Stream]):
         for first in range(0, len(batch.keys), most):
             some, before = batch.at(slice(first, first + most)), old.at(slice(first, first + most))
             size = len(some.keys)
-            least = next((room for room in _ROOMS if room >= size), most)
+            least = min(next((room for room in _ROOMS if room >= size), most), most)
             room = -(-least // self._side_by_side) * self._side_by_side
-            states = jax.tree.map(lambda leaf, room=room: _filled(leaf, room), before.state)
+            states = jax.device_put(jax.tree.map(lambda leaf, room=room: _filled(leaf, room), before.state))
             past = None
             if isinstance(self._bound, ReplayingFilter):
                 past = self._replays.windows(self._bound, some, states, room)
-            found = run_series(
-                engine,
-                jnp.asarray(padded([seed_of(self.seed, key) for key in some.keys], room, np.uint32)),
-                states,
-                jnp.asarray(padded(before.t, room)),
-                jnp.ones(room, int),
+            words = padded([seed_of(self.seed, key) for key in some.keys], room, np.uint32)
+            us = None if some.us is None else _filled(some.us[:, None], room)
+            rows = (
+                words,
+                padded(before.t, room),
+                np.ones(room, int),
                 _filled(some.ys[:, None], room),
-                None if some.us is None else _filled(some.us[:, None], room),
-                past,
-                jnp.asarray(size),
-                self._side_by_side,
+                us,
+                np.asarray(size),
             )
+            seeds, done, counts, ys, us, number = jax.device_put(rows)  # at once: each call costs
+            found = run_series(engine, seeds, states, done, counts, ys, us, past, number, self._side_by_side)
             parts.append(jax.tree.map(lambda leaf, size=size: np.asarray(leaf)[:size], found))
         return parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
@@ -256,8 +256,8 @@ class Panel(Mapping[Key, Stream]):
         return f"Panel({type(self.model).__name__}, {type(self.method).__name__}, {len(self)} series)"
 
 
-def _filled(rows: np.ndarray, room: int) -> jax.Array:
+def _filled(rows: np.ndarray, room: int) -> np.ndarray:
     """Rows with zeros after the last."""
     whole = np.zeros((room, *rows.shape[1:]), rows.dtype)
     whole[: len(rows)] = rows
-    return jnp.asarray(whole)
+    return whole

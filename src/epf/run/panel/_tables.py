@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from epf.run.panel._judge import judged
 from epf.storage._checkpoint import versions
 
 if TYPE_CHECKING:
@@ -40,10 +41,9 @@ def live_table(panel: "Panel") -> "pd.DataFrame":
     """The table of a live panel."""
 
     def rows() -> Iterable[tuple[Any, Any, dict[str, Any]]]:
-        for key in panel:
-            stream = panel[key]
-            shared = {"verdict": stream.verdict.word, "observations": stream.num_observations}
-            yield key, stream.latest, shared | {"log_evidence": stream.log_evidence, "certificate": stream.error}
+        for one in judged(panel):
+            shared = {"verdict": one.verdict.word, "observations": one.t, "log_evidence": one.log_evidence}
+            yield one.key, one.record, shared | {"certificate": one.error}
 
     return table(rows(), panel.quantile_levels)
 
