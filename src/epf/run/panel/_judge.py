@@ -4,11 +4,15 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import numpy as np
 
-from epf.results._certificate import Certificate, certificate
+from epf.filters._base import Filter
+from epf.results._certificate import PARTS, Certificate, certificate, total_of
+from epf.results._observed import _ENOUGH
 from epf.results._record import Record
-from epf.results._verdict import MethodFacts, Verdict, judge_run
+from epf.results._verdict import _FEW_PARTICLES, MEAN_LIMIT, SD_LIMIT, MethodFacts, Verdict, judge_run
 from epf.run.panel._series import Key
+from epf.run.panel._store import Rows
 
 if TYPE_CHECKING:
     from epf.run.panel._panel import Panel
@@ -42,3 +46,23 @@ def judged(panel: "Panel", keys: Iterable[Key] | None = None) -> Iterator[Judged
         facts = MethodFacts.of(panel.method, own(rows.state)).also(rows.observed(i).caveats())
         verdict = judge_run(error, t, *rows.flagged(i), record.info.ess, facts)
         yield Judged(key, t, float(rows.log_evidence[i]), record, error, verdict)
+
+
+def levels(rows: Rows, method: Filter, state: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The level of the verdict of all series at once, and the largest error of each; `state` is that of any one series."""
+    count, record = len(rows.t), rows.record
+    parts: dict[str, Any] = {name: np.asarray(getattr(record.error, name), float)[:, 0] for name in PARTS}
+    parts["expansion"] = parts["expansion"] + rows.error[:, None, None]
+    total = total_of(parts)
+    worst = np.max(total, axis=(1, 2), initial=0.0)
+    with np.errstate(invalid="ignore"):
+        share = np.max(np.maximum(total[:, 0] / MEAN_LIMIT, total[:, 1] / SD_LIMIT), axis=1, initial=0.0)
+    found = [np.where(np.isnan(worst), 1, np.where(share <= 1.0, 0, np.where(share <= 2.0, 1, 2)))]
+    for times in (rows.collapsed[:, 0], rows.invalid[:, 0]):
+        found.append(np.where(times > 0, 1 + (times > 0.01 * rows.t), 0))
+    if 0 < (method.weighted_particles or 0) < _FEW_PARTICLES:
+        found.append(np.where(np.isnan(record.info.ess[:, 0]), 0, 1))
+    rounded = ((rows.steps >= _ENOUGH) & (2 * rows.close > rows.steps)).any(axis=1)
+    found.append(((rows.values == 0) | rounded).astype(int))
+    found.append(np.full(count, max((caveat.level for caveat in method.caveats(state)), default=0)))
+    return np.max(found, axis=0), np.nan_to_num(worst, nan=np.inf)

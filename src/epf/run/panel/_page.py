@@ -21,7 +21,8 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; }
 td, th { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #ddd; }
 td, th { white-space: nowrap; vertical-align: top; }
-td:first-child, th:first-child, .words { text-align: left; white-space: normal; }
+td:first-child, th:first-child, .words, .why { text-align: left; }
+.why { white-space: normal; min-width: 24rem; } svg { display: block; margin-left: auto; }
 .verdict { border-left: .5rem solid; padding-left: .5rem; }
 .good { border-color: #009E73; } .doubtful { border-color: #E69F00; } .do-not-trust { border-color: #D55E00; }
 svg { width: 8rem; height: 2rem; } path { fill: #0072B2; fill-opacity: .2; } polyline { fill: none; stroke: #0072B2; }
@@ -55,7 +56,7 @@ def _failed(panel: "PanelResult") -> list[str]:
     if not panel.failed:
         return []
     rows = [
-        f"<tr><td>{html.escape(str(key))}</td><td class='words'>{html.escape(str(error))}</td></tr>"
+        f"<tr><td>{html.escape(str(key))}</td><td class='why'>{html.escape(str(error))}</td></tr>"
         for key, error in list(panel.failed.items())[:_MOST]
     ]
     return ["<h2>Set aside</h2>", f'<div class="scroll"><table>{"".join(rows)}</table></div>']
@@ -66,8 +67,8 @@ def _table(panel: "PanelResult") -> list[str]:
     if not keys:
         return []
     labels = panel[keys[0]].parameters.labels
-    names = ["series", "verdict", "observations", *(f"{label}: mean ± sd" for label in labels), "over time", "why"]
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    names = ["series", "verdict", "observations", *(f"{label}: mean ± sd" for label in labels)]
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in names) + '<th class="why">why</th>'
     rows = "".join(_row(panel, key) for key in keys[:_MOST])
     rest = len(keys) - _MOST
     more = [f"<p>{rest} further series are better than these: panel.table() has them.</p>"] if rest > 0 else []
@@ -80,9 +81,9 @@ def _row(panel: "PanelResult", key: Any) -> str:
     cells = [f"<td>{html.escape(str(key))}</td>"]
     cells.append(f'<td class="words"><span class="verdict {verdict.word.replace(" ", "-")}">{verdict.word}</span></td>')
     cells.append(f"<td>{result.num_observations}</td>")
-    cells += [f"<td>{mean:.4g} ± {sd:.2g}</td>" for mean, sd in zip(record.mean[-1], record.sd[-1], strict=True)]
-    cells.append(f"<td>{''.join(_line(result, j) for j in range(record.mean.shape[1]))}</td>")
-    cells.append(f'<td class="words">{html.escape(verdict.findings[0].sentence)}</td>')
+    for j, (mean, sd) in enumerate(zip(record.mean[-1], record.sd[-1], strict=True)):
+        cells.append(f"<td>{mean:.4g} ± {sd:.2g}{_line(result, j)}</td>")
+    cells.append(f'<td class="why">{html.escape(verdict.findings[0].sentence)}</td>')
     return f"<tr>{''.join(cells)}</tr>"
 
 

@@ -1,7 +1,9 @@
 """Many series that keep coming: one observation of each of some series at a time."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -36,6 +38,9 @@ from epf.run.panel._store import Rows, Store, after, before_the_first
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from epf.run.panel._feed import PanelFeed
+    from epf.run.watch._watch import Watch
 
 _ROOMS = (8, 64, 512, 4096)  # series in one call of the program: few compilations serve batches of all sizes
 _BYTES = 1 << 28  # of their states
@@ -81,6 +86,9 @@ class Panel(Mapping[Key, Stream]):
         self._bound: BoundFilter | None = None
         self._store = Store()
         self._replays = Replays()
+        self._lock = Lock()  # a page reads the rows from another thread
+        self._feed: PanelFeed | None = None
+        self._watch: Watch | None = None
 
     def update(self, values: Mapping[Any, Any], inputs: Mapping[Any, Any] | None = None) -> Updated:
         """Take in one observation of each of some series, by key, and their inputs, if the model has any.
@@ -88,6 +96,7 @@ class Panel(Mapping[Key, Stream]):
         A series whose observation cannot be used, or whose step fails, stays as it was and is named in `failed`; the
         others go on.
         """
+        began = time.perf_counter()
         batch, failed = read_batch(self, values, inputs)
         if not batch.keys:
             return self._told(Updated([], None, failed))
@@ -102,12 +111,16 @@ class Panel(Mapping[Key, Stream]):
             failed[key] = failure(int(old.t[i]) + 1, f"series {key!r}", "the series is as it was before")
         sound = np.flatnonzero(~lost)
         taken = batch.at(sound)
-        if taken.keys:
-            self._store.put(taken.keys, after(old, state, record, batch.ys).at(sound))
-        if isinstance(self._bound, ReplayingFilter):
-            self._replays.remember(taken)
-        self.num_updates += 1
-        return self._told(Updated(taken.keys, jax.tree.map(lambda leaf: leaf[sound, 0], record.info), failed))
+        with self._lock:
+            if taken.keys:
+                self._store.put(taken.keys, after(old, state, record, batch.ys).at(sound))
+            if isinstance(self._bound, ReplayingFilter):
+                self._replays.remember(taken)
+            self.num_updates += 1
+        updated = Updated(taken.keys, jax.tree.map(lambda leaf: leaf[sound, 0], record.info), failed)
+        if self._feed is not None:
+            self._feed.push(updated, inputs, taken.ys, time.perf_counter() - began)
+        return self._told(updated)
 
     def _told(self, updated: Updated) -> Updated:
         """One warning for all series that did not take their observation, and one for all that set it aside."""
@@ -189,10 +202,11 @@ class Panel(Mapping[Key, Stream]):
         return max((room for room in _ROOMS if room * each <= _BYTES), default=1)
 
     def __getitem__(self, key: Any) -> Stream:
-        place = self._store.place(as_key(key))
-        if place < 0:
-            raise KeyError(key)
-        return self._stream(as_key(key), self._store.rows, place)
+        with self._lock:
+            place = self._store.place(as_key(key))
+            if place < 0:
+                raise KeyError(key)
+            return self._stream(as_key(key), self._store.rows, place)
 
     def _stream(self, key: Key, rows: Rows, i: int) -> Stream:
         stream = Stream(self.model, self.method, seed=seed_of(self.seed, key), quantile_levels=self._levels.tolist())
@@ -216,9 +230,19 @@ class Panel(Mapping[Key, Stream]):
     def retire(self, key: Any) -> Stream:
         """Take a series out, and return it as a stream; if the key comes again, it is a new series."""
         stream = self[key]
-        self._store.remove(as_key(key))
-        self._replays.buffers.pop(as_key(key), None)
+        with self._lock:
+            self._store.remove(as_key(key))
+            self._replays.buffers.pop(as_key(key), None)
         return stream
+
+    def _copied(self) -> tuple[list[Key], Rows, Any] | None:
+        """For a page: keys and rows as they are now, and the state of one series; None while there is no series."""
+        with self._lock:
+            if not len(self._store):
+                return None
+            rows = self._store.rows
+            state = jax.tree.map(lambda leaf: np.array(leaf[0]), rows.state)
+            return list(self._store.keys), jax.tree.map(np.array, rows._replace(state=None)), state
 
     def table(self) -> "pd.DataFrame":
         """One row per series and parameter: mean, sd, quantiles, their errors, and the verdict."""
@@ -246,6 +270,21 @@ class Panel(Mapping[Key, Stream]):
         from epf.run.panel._saved import load
 
         return load(cls, path, model, method)
+
+    def watch(self, port: int = 0, *, host: str = "127.0.0.1", token: str | None = None) -> "Watch":
+        """Serve a live page of this panel, and return its `url`, which `close()` ends; port 0 takes any free one.
+
+        It has a table of the series with the worst verdicts and the most surprising observations, and a page for each
+        series. Another `host` than loopback lets others read it, with a token that is part of the url.
+        """
+        from epf.run.panel._feed import PanelFeed
+        from epf.run.watch._watch import Watch
+
+        if self._watch is not None:
+            self._watch.close()
+        self._feed = PanelFeed(self)
+        self._watch = Watch(self._feed, port, host, token)
+        return self._watch
 
     @property
     def quantile_levels(self) -> tuple[float, ...]:
