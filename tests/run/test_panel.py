@@ -30,6 +30,9 @@ def assert_same_as_fit(panel, model, series, inputs=None):
         one = panel[key]
         assert_same((one.state, one.record, one.posterior), (alone.state, alone.record, alone.posterior))
         assert str(one.verdict) == str(alone.verdict)
+        # Those of all series are found at once.
+        worst = np.nan_to_num(alone.error.worst, nan=np.inf)
+        assert panel._judged[key] == (alone.verdict.level, pytest.approx(worst, rel=1e-5))
         assert (one.settings, one.num_observations) == (alone.settings, len(y))
 
 

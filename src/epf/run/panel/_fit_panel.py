@@ -151,7 +151,7 @@ def _run(
     with progress_bar(len(series), type(method).__name__, progress, "series") as advance_bar:
         for taken, part in parts:
             for i, one in enumerate(taken):
-                yield one, Entry(work, part, i, one)
+                yield one, Entry(work, part, taken, i)
             advance_bar(len(taken))
 
 

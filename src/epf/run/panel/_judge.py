@@ -1,4 +1,4 @@
-"""Certificate and verdict of each series of a live panel, from its rows alone: a stream per series would take longer."""
+"""Certificates and verdicts of many series: from their arrays, since a stream or a result per series would take longer."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -8,10 +8,11 @@ import numpy as np
 
 from epf.filters._base import Filter
 from epf.results._certificate import PARTS, Certificate, certificate, total_of
-from epf.results._observed import _ENOUGH
+from epf.results._observed import _ENOUGH, Observed
 from epf.results._record import Record
 from epf.results._verdict import _FEW_PARTICLES, MEAN_LIMIT, SD_LIMIT, MethodFacts, Verdict, judge_run
-from epf.run.panel._series import Key
+from epf.run.panel._chunks import Part
+from epf.run.panel._series import Key, Series
 from epf.run.panel._store import Rows
 
 if TYPE_CHECKING:
@@ -66,3 +67,31 @@ def levels(rows: Rows, method: Filter, state: Any) -> tuple[np.ndarray, np.ndarr
     found.append(((rows.values == 0) | rounded).astype(int))
     found.append(np.full(count, max((caveat.level for caveat in method.caveats(state)), default=0)))
     return np.max(found, axis=0), np.nan_to_num(worst, nan=np.inf)
+
+
+def rows_of(part: Part, series: list[Series]) -> Rows:
+    """What `levels` needs to know of series that were run as a whole; there is no state."""
+    t, info = np.asarray(part.counts), part.records.info
+    taken = np.arange(info.failed.shape[1]) < t[:, None]
+    record = jax.tree.map(lambda leaf: leaf[np.arange(len(t)), np.maximum(t - 1, 0)][:, None], part.records)
+    collapsed, invalid = (
+        np.stack([np.sum((flag != 0) & taken, axis=1), t], axis=1) for flag in (info.collapsed, info.invalid)
+    )
+    seen = [Observed().after(one.ys[:count]) for one, count in zip(series, part.counts, strict=True)]
+    values, steps, close = (np.asarray([one[i] for one in seen]) for i in range(3))
+    none, nats = np.zeros(len(t)), _nats(part.records, t)
+    return Rows(t, none, nats, none, collapsed, invalid, values, steps, close, close, record, None)
+
+
+def _nats(records: Record, counts: np.ndarray) -> np.ndarray:
+    """`approximation_error` of each series after its last step."""
+    residual = np.nan_to_num(np.asarray(records.info.residual, float), nan=0.0, posinf=1e6)
+    total = np.zeros(len(counts))
+    if not residual.any():
+        return total
+    with np.errstate(all="ignore"):
+        shrink = np.nanmax(np.minimum(records.sd[:, 1:] / records.sd[:, :-1], 1.0), axis=2, initial=0.0)
+    for i, step in enumerate(np.minimum(residual, 1e6).T):
+        weight = np.nan_to_num(shrink[:, i - 1], nan=1.0) if i else 1.0
+        total = np.where(i < counts, total * weight + step, total)
+    return total

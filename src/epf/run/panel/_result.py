@@ -6,8 +6,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from epf.errors import EPFError
 from epf.model._model import StateSpaceModel
 from epf.results._result import Result
@@ -15,6 +13,7 @@ from epf.results._verdict import LEVELS
 from epf.run._answer import filter_result
 from epf.run._runner import Ran
 from epf.run.panel._chunks import Part, Work
+from epf.run.panel._judge import levels, rows_of
 from epf.run.panel._series import Key, Series
 
 if TYPE_CHECKING:
@@ -28,15 +27,19 @@ class Entry:
     chosen: str | None = None
     """The rounds of the default."""
 
-    def __init__(self, work: Work, part: Part, i: int, series: Series) -> None:
-        self._work, self._part, self._i, self._series = work, part, i, series
+    def __init__(self, work: Work, part: Part, chunk: list[Series], i: int) -> None:
+        self.work, self.part, self.chunk, self.i = work, part, chunk, i
+
+    @property
+    def series(self) -> Series:
+        return self.chunk[self.i]
 
     @property
     def failed(self) -> bool:
-        return self._part.failed[self._i]
+        return self.part.failed[self.i]
 
     def result(self) -> Result:
-        work, part, i, one = self._work, self._part, self._i, self._series
+        work, part, i, one = self.work, self.part, self.i, self.series
         count, seconds, bound = part.counts[i], part.seconds[i], work.engine.bound
         ran = Ran(part.state(i), part.record(i), count, False, part.failed[i], (), ((0, 0.0), (count, seconds)))
         result = filter_result(work.model, work.method, bound, one.seed, ran, work.levels, seconds, one.ys, one.us)
@@ -77,11 +80,16 @@ class PanelResult(Mapping[Key, Result]):
     @cached_property
     def _judged(self) -> dict[Key, tuple[int, float]]:
         """The level of each verdict, and the worst error of each certificate."""
+        parts: dict[int, list[Entry]] = {}
+        for entry in self._entries.values():
+            parts.setdefault(id(entry.part), []).append(entry)
         found = {}
-        for key in self:
-            result = self[key]
-            found[key] = result.verdict.level, float(np.nan_to_num(result.error.worst, nan=np.inf))
-        return found
+        for entries in parts.values():
+            part, work = entries[0].part, entries[0].work
+            rows = rows_of(part, entries[0].chunk)
+            level, worst = levels(rows, work.method, part.state(0))
+            found |= {one.series.key: (int(level[one.i]), float(worst[one.i])) for one in entries}
+        return {key: found[key] for key in self}
 
     @property
     def levels(self) -> dict[Key, int]:
