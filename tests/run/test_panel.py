@@ -5,6 +5,8 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -13,6 +15,8 @@ import pytest
 
 import epf
 from epf.errors import AccuracyWarning, DataError, EPFWarning, NumericalError, SettingError
+from epf.results._record import approximation_error
+from epf.run.panel._judge import _nats
 from methods import FILTERS, REST, assert_same, each_filter, scalar_case, vector_case
 from models import AR
 
@@ -36,12 +40,31 @@ def assert_same_as_fit(panel, model, series, inputs=None):
         assert (one.settings, one.num_observations) == (alone.settings, len(y))
 
 
-@each_filter(*REST, "MarginalEPF", "Kalman")
+@each_filter(*REST, "MarginalEPF", "Kalman", "EPF")
 def test_each_answer_is_bit_for_bit_that_of_fit(name):
     """Also where the series have other lengths and gaps, and for a filter that replays its observations."""
     model, y = scalar_case(name)
     series = {"a": y, "b": scalar_case(name, seed=2)[1][:7], "c": y[:1]}
     assert_same_as_fit(epf.fit_panel(model, series, FILTERS[name]), model, series)
+
+
+def test_the_error_of_an_expansion_adds_up_in_each_series():
+    """For all series at once, as `approximation_error` does for one."""
+    one = epf.fit_panel(AR(), {"a": scalar_case("SIR")[1]}, SIR)["a"].record
+    random = np.random.default_rng(1)
+    sds = np.exp(random.normal(size=(3, 12, 2)))
+    residuals = np.abs(random.normal(size=(3, 12)))
+    residuals[0, 4], residuals[1, 2] = np.nan, np.inf
+    each = [
+        eqx.tree_at(lambda r: (r.sd, r.info.residual), one, (sd, residual))
+        for sd, residual in zip(sds, residuals, strict=True)
+    ]
+    counts = np.asarray([12, 7, 1])
+    wanted = [
+        approximation_error(jax.tree.map(lambda leaf, n=n: leaf[:n], r))[-1] for r, n in zip(each, counts, strict=True)
+    ]
+    found = _nats(jax.tree.map(lambda *leaves: np.stack(leaves), *each), counts)
+    np.testing.assert_allclose(found, wanted)
 
 
 def test_arrays_with_inputs_and_lengths():

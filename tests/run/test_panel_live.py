@@ -89,6 +89,19 @@ def test_series_come_and_go():
     assert table.loc[("b", "a"), "mean"] == pytest.approx(float(panel["b"].latest.mean[-1, 0]))
 
 
+def test_side_by_side_is_the_same_to_rounding(tmp_path):
+    """Five series in groups of three; a file remembers it."""
+    alone, beside = epf.Panel(AR(), SIR), epf.Panel(AR(), SIR, side_by_side=3)
+    for t in range(4):
+        row = {i: float(Y["a"][t]) + i for i in range(5)}
+        alone.update(row)
+        beside.update(row)
+    for i in range(5):
+        np.testing.assert_allclose(beside[i].latest.mean, alone[i].latest.mean, rtol=1e-3, atol=1e-3)
+    beside.save(tmp_path / "panel.epf")
+    assert epf.Panel.load(tmp_path / "panel.epf", AR())._side_by_side == 3
+
+
 class Broken(AR):
     """No number after a large observation of the state."""
 
@@ -170,6 +183,7 @@ def test_other_files_and_forged_ones_are_refused(saved, tmp_path):
     forged(lambda h, top, data: h["facts"].update(series="2"), "malformed header")
     forged(lambda h, top, data: h["facts"].update(updates=-1), "counts")
     forged(lambda h, top, data: h["facts"].update(side_by_side=0), "counts")
+    forged(lambda h, top, data: h["facts"].update(side_by_side=10**9), "counts")
     forged(lambda h, top, data: h.update(t=0), "unexpected array")
     forged(lambda h, top, data: top["record.mean"].update(dtype="I32"), "int32")
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _ROOMS = (8, 64, 512, 4096)  # series in one call of the program: few compilations serve batches of all sizes
 _BYTES = 1 << 28  # of their states
+MOST_SIDE_BY_SIDE = _ROOMS[-1]
 
 
 class Updated(NamedTuple):
@@ -80,7 +81,7 @@ class Panel(Mapping[Key, Stream]):
         self.offset: Any = None
         """Where the source was at the last checkpoint, as `save` was told."""
         self._levels = check_quantile_levels(quantile_levels)
-        self._side_by_side = require_count("Panel", "side_by_side", side_by_side)
+        self._side_by_side = min(require_count("Panel", "side_by_side", side_by_side), MOST_SIDE_BY_SIDE)
         self._shapes: Shapes | None = None
         self._inputs: int | None = None
         self._bound: BoundFilter | None = None

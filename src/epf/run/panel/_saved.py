@@ -7,7 +7,7 @@ method at hand, as for a stream, and every array must have the shape that follow
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from epf.model._settings import require_count
 from epf.results import _saving as saving
 from epf.run._checks import check_method
 from epf.run._replay_buffer import ReplayBuffer
-from epf.run.panel._panel import Panel
+from epf.run.panel._panel import MOST_SIDE_BY_SIDE, Panel
 from epf.run.panel._series import Key
 from epf.run.panel._store import Rows, Store
 from epf.storage._checkpoint import Wanted, bind, leaves, load_state, observation_shape, owner, save_state
@@ -69,14 +69,15 @@ def load(cls: type[Panel], path: str | os.PathLike[str], model: StateSpaceModel,
         check_method(method)
     saved = load_state(path, ("panel",), model, method, _beside)
     arrays, facts = saved.arrays, saved.facts
-    if not (_is_count(facts.get("updates")) and _is_count(facts.get("side_by_side")) and facts["side_by_side"] >= 1):
+    width = facts.get("side_by_side")
+    if not (_is_count(facts.get("updates")) and _is_count(width) and 1 <= width <= MOST_SIDE_BY_SIDE):
         raise _malformed(path, "counts")
     panel = cls(
         model,
         saved.method,
         seed=saved.seed,
         quantile_levels=arrays["quantile_levels"].tolist(),
-        side_by_side=facts["side_by_side"],
+        side_by_side=width,
     )
     panel.num_updates, panel.offset = facts["updates"], facts.get("offset")
     keys = _keys(path, arrays["keys"], facts["series"])
@@ -147,7 +148,7 @@ def _check_counts(path: Path, counts: dict[str, np.ndarray]) -> None:
         raise _malformed(path, "counts")
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 2**63
 
 
