@@ -3,8 +3,8 @@
 Series run one after the other. Each is then the very computation of `fit`, and agrees with it bit for bit. Side by side
 (`jax.vmap`) sums are taken in another order, so that answers differ in the last bits, and a branch that one series takes (a
 draw of theta, new nodes, a resampling) is computed for all: on one core that is half as fast for EPF and a third as fast
-for MarginalEPF, though some 1.7 times as fast for SIR, whose steps of a hundred particles are little work and much
-overhead (`python -m benchmarks panel`). So `side_by_side` is an option. A GPU needs it.
+for MarginalEPF, though 1.1 to 1.9 times as fast for SIR, whose steps of a hundred particles are little work and much
+overhead (`python -m benchmarks panel`; MarginalEPF was measured apart). So `side_by_side` is an option. A GPU needs it.
 
 The number of series is a run-time value, like the number of steps: one compilation serves chunks of every size. A series
 that is shorter than the others ends its own loop; nothing is computed for the padding.
