@@ -1,14 +1,15 @@
-"""Runs each benchmark in its own process, pinned to one core: `python -m benchmarks [name ...]`."""
+"""Runs each benchmark in its own process, pinned to one core: `python -m benchmarks [name ...] [--quick]`."""
 
 import os
 import subprocess
 import sys
 
-NAMES = ("bootstrap", "extended", "accuracy", "storvik", "memory", "imports", "watch", "nodes", "latency")
+NAMES = ("bootstrap", "extended", "accuracy", "storvik", "memory", "imports", "watch", "nodes", "latency", "panel")
 LONG = ("soak",)  # only by name: it takes half an hour
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:] or NAMES
+    options = [argument for argument in sys.argv[1:] if argument.startswith("--")]
+    wanted = [argument for argument in sys.argv[1:] if argument not in options] or NAMES
     one_core = {
         **os.environ,
         "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen=false {os.environ.get('XLA_FLAGS', '')}",
@@ -18,4 +19,4 @@ if __name__ == "__main__":
         if name not in (*NAMES, *LONG):
             sys.exit(f"There is no benchmark {name!r}: choose from {', '.join((*NAMES, *LONG))}.")
         pin = ["taskset", "-c", "0"] if sys.platform == "linux" else []
-        subprocess.run([*pin, sys.executable, "-m", f"benchmarks.{name}"], env=one_core, check=True)
+        subprocess.run([*pin, sys.executable, "-m", f"benchmarks.{name}", *options], env=one_core, check=True)

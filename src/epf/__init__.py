@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from epf.run._river import to_river as to_river
     from epf.run._smooth import smooth as smooth
     from epf.run._stream import Stream as Stream
+    from epf.run.panel._fit_panel import fit_panel as fit_panel
+    from epf.run.panel._panel import Panel as Panel
+    from epf.run.panel._result import PanelResult as PanelResult
     from epf.smc import proposals as proposals
     from epf.smc import resampling as resampling
     from epf.statistics._approximation import Chebyshev as Chebyshev
@@ -89,6 +92,9 @@ _LATE = {
     "to_river": "epf.run._river",
     "smooth": "epf.run._smooth",
     "Stream": "epf.run._stream",
+    "Panel": "epf.run.panel._panel",
+    "PanelResult": "epf.run.panel._result",
+    "fit_panel": "epf.run.panel._fit_panel",
     "Chebyshev": "epf.statistics._approximation",
     "Taylor": "epf.statistics._approximation",
 }

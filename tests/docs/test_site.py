@@ -11,7 +11,7 @@ PROJECT = Path(__file__).parents[2]
 DOCS = PROJECT / "docs"
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 # In the fast suite models are traced and nothing is fitted: each fit compiles for ten seconds or more.
-PAGES = ["index", "quickstart", "writing-a-model", "streaming", "how-it-works", "coming-from"]
+PAGES = ["index", "quickstart", "writing-a-model", "streaming", "panels", "how-it-works", "coming-from"]
 
 
 def navigation() -> list[str]:
@@ -67,7 +67,7 @@ def test_the_models_of_a_page_are_sound(page):
         classes = "\n".join(re.findall(r"^(?:import .*|class .*(?:\n(?:    .*)?)*)", block, re.MULTILINE))
         exec(compile(classes, f"{page}.md", "exec"), names)
     models = [value for value in names.values() if isinstance(value, type) and issubclass(value, epf.StateSpaceModel)]
-    assert models or page == "streaming"
+    assert models or page in ("streaming", "panels")
     for model in models:
         inputs = check_inputs(model(), [[1.0, 0.0]] if model.__name__ in ("Room", "Program") else None, 1)
         shapes_of(model(), None if inputs is None else inputs[0])

@@ -221,6 +221,43 @@ def compare(
 
 @app.command(
     context_settings=_FIELDS,
+    epilog="Example: `epf panel local-level sales.parquet --by shop --time date --columns sold --report panel.html`",
+)
+def panel(
+    arguments: Annotated[list[str], typer.Argument(metavar="MODEL FILE [--FIELD VALUE]...", help=f"{_MODEL}.")],
+    by: Annotated[str, typer.Option(help="Column that names the series.")],
+    columns: Columns_ = "",
+    time: Time = None,
+    inputs: Inputs = "",
+    step: Annotated[str | None, typer.Option(help="Time between rows: those that are not there are missing.")] = None,
+    method: Method = None,
+    particles: Particles = None,
+    order: Order = None,
+    accuracy: Annotated[float, typer.Option(help="Without --method: error to reach, in posterior sds.")] = 0.1,
+    budget: Annotated[float, typer.Option(help="Without --method: most seconds per series.")] = 60.0,
+    seed: Annotated[int, typer.Option(help="Seed, from which each series has its own.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Table of all series, .csv or .parquet.")] = None,
+    report: Annotated[Path | None, typer.Option(help="HTML page, the worst verdict first.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn a model's parameters from each of many series: FILE is Parquet or CSV, with one row per series and time."""
+    from epf.cli import panel as command
+    from epf.cli.methods import make_method
+    from epf.cli.models import find_model, split
+    from epf.cli.outcome import outcome
+    from epf.cli.rows import Columns
+
+    with outcome(quiet or as_json) as warned:
+        (name, source), options = split(arguments, 2, "a model and a file")
+        model, chosen = _known(*find_model(name, options)), make_method(method, particles, order)
+        picked, words = Columns(_names(columns), time, _names(inputs)), {"accuracy": accuracy, "budget": budget}
+        words |= {"seed": seed, "quiet": quiet, "as_json": as_json, "out": out, "report": report, "warned": warned}
+        command.run(model, chosen, source, by, picked, step, **words)  # type: ignore[arg-type]
+
+
+@app.command(
+    context_settings=_FIELDS,
     epilog="Examples: `epf simulate sin --steps 3000 --seed 3 --out y.csv`, `epf simulate sin --theta 0.4 --steps 100`",
 )
 def simulate(

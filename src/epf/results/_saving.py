@@ -124,11 +124,16 @@ def wanted(file: TensorFile, model: StateSpaceModel | None, method: Any) -> Want
 def _rows_of_result(t: int, facts: dict[str, Any], shapes: Shapes) -> Shapes:
     """One row per step, and the draws."""
     p, state = _size(facts), shapes.get("record.state_mean", ())[1:]
-    rows: Shapes = {f"record.info.{field.name}": () for field in dataclasses.fields(Info)}
-    rows |= {"record.mean": (p,), "record.sd": (p,), "record.quantiles": (len(facts["quantile_levels"]), p)}
-    rows |= {"record.state_mean": state, "record.state_sd": state}
-    rows |= {f"record.error.{field.name}": (2, p) for field in dataclasses.fields(ErrorEstimate)}
+    rows = record_rows(p, len(facts["quantile_levels"]), state)
     return {name: (t, *row) for name, row in rows.items()} | {"draws": (_DRAWS, p)}
+
+
+def record_rows(p: int, levels: int, state: tuple[int, ...]) -> Shapes:
+    """The shape of each array of one row of a record, for so many parameters and quantiles."""
+    rows: Shapes = {f"record.info.{field.name}": () for field in dataclasses.fields(Info)}
+    rows |= {"record.mean": (p,), "record.sd": (p,), "record.quantiles": (levels, p)}
+    rows |= {"record.state_mean": state, "record.state_sd": state}
+    return rows | {f"record.error.{field.name}": (2, p) for field in dataclasses.fields(ErrorEstimate)}
 
 
 def _rows_of_chains(t: int, facts: dict[str, Any], shapes: Shapes) -> Shapes:

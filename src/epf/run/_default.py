@@ -50,28 +50,40 @@ def choose(model: StateSpaceModel, u: Array | None) -> Filter:
     return MarginalEPF(nodes=bound.nodes)
 
 
+class Search:
+    """The rounds of one series: larger methods until the certificate is below `accuracy` or `budget` seconds end.
+
+    `method` is the one to run next, None at the end. `best` is the run with the smallest error. It need not be the largest:
+    its nodes are others, and may have been less lucky.
+    """
+
+    def __init__(self, method: Filter, accuracy: float, budget: float) -> None:
+        self.method: Filter | None = method
+        self.rounds: list[Round] = []
+        self.best: Result | None = None
+        self._accuracy, self._budget = accuracy, budget
+
+    def take(self, result: Result) -> None:
+        """The result of `method`."""
+        assert self.method is not None
+        seconds = result.seconds_of_steps
+        self.rounds.append(Round(self.method, result.error, seconds, "filters" in result.settings))
+        if self.best is None or (_worst(result) <= _worst(self.best) and not result.interrupted):
+            self.best = result
+        left = self._budget - sum(one.seconds for one in self.rounds)
+        done = result.interrupted or len(self.rounds) == _MOST_ROUNDS
+        self.method = None if done else enlarged(self.method, result, self._accuracy, left / max(seconds, 1e-3))
+
+
 def reach(
     method: Filter, run: Callable[[Filter], Result], accuracy: float, budget: float
 ) -> tuple[Result, list[Round]]:
-    """Run `method`, and larger ones until the certificate is below `accuracy` or `budget` seconds would not be enough.
-
-    The answer is that of the run with the smallest error. It need not be the largest run: its nodes are others, and may have
-    been less lucky.
-    """
-    rounds: list[Round] = []
-    best: Result | None = None
-    while True:
-        result = run(method)
-        seconds = result.seconds_of_steps
-        rounds.append(Round(method, result.error, seconds, "filters" in result.settings))
-        if best is None or (_worst(result) <= _worst(best) and not result.interrupted):
-            best = result
-        left = budget - sum(one.seconds for one in rounds)
-        done = result.interrupted or len(rounds) == _MOST_ROUNDS
-        larger = None if done else enlarged(method, result, accuracy, left / max(seconds, 1e-3))
-        if larger is None:
-            return best, rounds
-        method = larger
+    """Run `method`, and larger ones, one after the other: the best result, and all rounds."""
+    search = Search(method, accuracy, budget)
+    while search.method is not None:
+        search.take(run(search.method))
+    assert search.best is not None
+    return search.best, search.rounds
 
 
 def _worst(result: Result) -> float:

@@ -11,15 +11,15 @@ import numpy as np
 from jaxtyping import Array
 
 from epf.errors import NumericalError, SettingError, warn
-from epf.filters._base import Caveat, Filter, ReplayingFilter, start, strong
+from epf.filters._base import Filter, ReplayingFilter, start, strong
 from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._model import StateSpaceModel
 from epf.model._settings import check_seed, require_number
 from epf.numerics._keys import root_key, step_key
 from epf.offline._base import MarkovChains, Offline, Sequential
 from epf.results._chains import Chains
-from epf.results._observed import NOTHING, ROUNDED, Observed
 from epf.results._result import Result
+from epf.run._answer import filter_result
 from epf.run._checks import (
     QUANTILE_LEVELS,
     check_capacity,
@@ -33,7 +33,6 @@ from epf.run._checks import (
     memory_errors,
 )
 from epf.run._default import ACCURACY, BUDGET, choose, reach, size_of
-from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Course, Data, FilterEngine, IterationEngine, Ran, fill, power_of_two, run
 from epf.run._warnings import failure, warn_of_error, warn_of_interrupt, warn_of_steps
 
@@ -191,7 +190,7 @@ def _fit_filter(
         state = start(bound, root)
     else:
         bound, state = before.bound, before.state
-    buffer = past = None
+    past = None
     if isinstance(bound, ReplayingFilter):
         buffer = ReplayBuffer.whole(before, ys, us)
         past = jax.tree.map(jnp.asarray, buffer.window(0, power_of_two(buffer.ys.count, 1024)))
@@ -204,12 +203,7 @@ def _fit_filter(
     course = Course(FilterEngine(bound, levels), root, read, *_STEPS)
     ran = _joined(run(course, state, first, total, title or type(method).__name__, "step", progress), before)
     seconds = time.perf_counter() - began + (0.0 if before is None else before.seconds)
-    settings = {"model": type(model).__name__, **bound.describe()}
-    result = Result(model, method, seed, ran.done, ran.state, ran.record, tuple(levels.tolist()), seconds, settings)
-    result.bound, result.clock, result.interrupted = bound, ran.clock, ran.interrupted
-    result.inputs = 0 if us is None else us.shape[1]
-    result.past = None if buffer is None else buffer.arrays(ran.done)
-    result.method_facts = result.method_facts.also(_of_data(ys[: ran.done - first], before))
+    result = filter_result(model, method, bound, seed, ran, levels, seconds, ys, us, before)
     if ran.failed:
         error = failure(
             ran.done + 1, f"row {ran.done - first} of y", "what was learned before is in the error's `result`"
@@ -220,14 +214,6 @@ def _fit_filter(
         warn_of_interrupt(ran.done, total, "observations", "the result is the posterior after them", result)
     warn_of_steps(ran.record.info, ran.done, result)
     return result
-
-
-def _of_data(ys: np.ndarray, before: Result | None) -> list[Caveat]:
-    """Reasons to doubt from the observations of this run, and from those before if there are any."""
-    known = () if before is None else before.method_facts.caveats
-    nothing = before is None or NOTHING in known
-    found = [caveat for caveat in Observed().after(ys).caveats() if nothing or caveat != NOTHING]
-    return found if ROUNDED in found or ROUNDED not in known else [*found, ROUNDED]
 
 
 def _fit_sequential(

@@ -34,6 +34,7 @@ _MAX_INPUTS = 1 << 20
 # What a file may hold: in words, the function that reads it, and the possible methods.
 _KINDS: dict[str, tuple[str, str, tuple[type, ...]]] = {
     "stream": ("a stream", "epf.Stream.load", (Filter,)),
+    "panel": ("a panel", "epf.Panel.load", (Filter,)),
     "result": ("a result", "epf.load", (Filter, Sequential)),
     "chains": ("Markov chains", "epf.load", (MarkovChains,)),
 }
@@ -111,7 +112,9 @@ def load_state(
         raise malformed(path)
     beside = others(file, model, method)
     structure = _structure(method, model, header) if header["t"] else None
-    own: Wanted = {name: (np.dtype(leaf.dtype), tuple(leaf.shape)) for name, leaf in leaves("state", structure).items()}
+    # The states of a panel lie side by side.
+    many = (header["facts"]["series"],) if header["kind"] == "panel" else ()
+    own: Wanted = {k: (np.dtype(leaf.dtype), (*many, *leaf.shape)) for k, leaf in leaves("state", structure).items()}
     found = file.read(own | beside)
     _warn_of_versions(path, header)
     state = None if structure is None else _filled(structure, found)
@@ -158,6 +161,7 @@ def _is_valid(header: Mapping[str, Any]) -> bool:
             and -(2**63) <= header["seed"] < 2**63
             and isinstance(header.get("versions"), dict)
             and isinstance(header.get("facts"), dict)
+            and (header["kind"] != "panel" or _is_size(header["facts"].get("series"), _MAX_STEPS))
             and isinstance(header.get("model_traces"), str)
             and isinstance(header.get("precision"), str)
             and "model" in header

@@ -14,6 +14,9 @@ _ONE = (  # name, kind, what it is, where it is found
     ("epf_update_seconds", "gauge", "Seconds that the last update took.", "seconds"),
     ("epf_effective_particles", "gauge", "Effective sample size.", "ess"),
     ("epf_log_evidence", "gauge", "Log of the marginal likelihood of all observations.", "log_evidence"),
+    ("epf_series", "gauge", "Series of the panel.", "series"),
+    ("epf_series_doubtful", "gauge", "Series whose verdict is doubtful.", "doubtful"),
+    ("epf_series_not_to_trust", "gauge", "Series whose verdict is: do not trust.", "not_to_trust"),
     ("epf_last_post_timestamp_seconds", "gauge", "When these numbers were made.", "clock"),
 )
 _EACH = (

@@ -9,6 +9,7 @@ import hmac
 import ipaddress
 import secrets
 import socket
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -39,8 +40,10 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _HTML = "text/html; charset=utf-8"
+_OVERVIEW = "panel.html"
 _FILES = {
     "/": ("index.html", _HTML),
+    "/static/panel.js": ("panel.js", "text/javascript; charset=utf-8"),
     "/static/app.js": ("app.js", "text/javascript; charset=utf-8"),
     "/static/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
     "/static/style.css": ("style.css", "text/css; charset=utf-8"),
@@ -51,12 +54,22 @@ _FILES = {
 
 
 class Server(ThreadingHTTPServer):
-    """Serves a board until `stop`, in threads of its own."""
+    """Serves a board until `stop`, in threads of its own.
+
+    The board of a panel is a table; `find` gives the board of one series by its name, as in `/?series=...`, or None.
+    """
 
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, board: Board, port: int, host: str, token: str | None) -> None:
+    def __init__(
+        self,
+        board: Board,
+        port: int,
+        host: str,
+        token: str | None,
+        find: Callable[[str], Board | None] | None = None,
+    ) -> None:
         if not is_whole(port) or not 0 <= port < 65536:
             raise SettingError(f"watch(port={port!r}): give a number from 0 (any free port) to 65535.")
         if not isinstance(host, str) or not host:
@@ -67,7 +80,7 @@ class Server(ThreadingHTTPServer):
             raise SettingError(
                 "watch(token=...): give at least 16 printable ASCII characters, or None for a random one."
             )
-        self.board, self.host = board, host
+        self.board, self.host, self.find = board, host, find
         self.local = _is_loopback(host)
         self.token = token if token is not None or self.local else secrets.token_urlsafe(16)
         self.room = BoundedSemaphore(_CONNECTIONS)
@@ -143,19 +156,35 @@ class Handler(BaseHTTPRequestHandler):
             path = urlsplit(self.path).path
             if not path.startswith("/static/") and not self._is_allowed():  # the page's code is no secret
                 return self._send(HTTPStatus.UNAUTHORIZED, "Give the token: add ?token=... to the address.\n", body)
+            board, one = self._board()
             if path in _FILES:
                 name, type_ = _FILES[path]
+                if path == "/" and server.find is not None and one is None:
+                    name = _OVERVIEW
                 return self._send(HTTPStatus.OK, (files("epf.run.watch") / "static" / name).read_bytes(), body, type_)
+            if board is None:
+                return self._send(
+                    HTTPStatus.NOT_FOUND, "There is no such series, or too many are being watched.\n", body
+                )
             if path == "/posterior.json":
-                return self._send(HTTPStatus.OK, server.board.view.text + "\n", body, "application/json")
+                return self._send(HTTPStatus.OK, board.view.text + "\n", body, "application/json")
             if path == "/metrics":
-                text = metrics(server.board.view.numbers)
+                text = metrics(board.view.numbers)
                 return self._send(HTTPStatus.OK, text, body, "text/plain; version=0.0.4; charset=utf-8")
             if path == "/events":
-                return self._events(body)
+                return self._events(body, board)
             return self._send(HTTPStatus.NOT_FOUND, "There is no such page.\n", body)
         finally:
             server.room.release()
+
+    def _board(self) -> tuple[Board | None, str | None]:
+        """The board that the address asks for, and the name of the series, if it has one."""
+        named = parse_qs(urlsplit(self.path).query).get("series")
+        if named is None or self.server.find is None:
+            return self.server.board, None
+        # Only numbers and events need the board; a page alone starts nothing.
+        wanted = urlsplit(self.path).path in ("/events", "/posterior.json", "/metrics")
+        return self.server.find(named[0]) if wanted else None, named[0]
 
     def _is_allowed(self) -> bool:
         token = self.server.token
@@ -165,12 +194,12 @@ class Handler(BaseHTTPRequestHandler):
         given += [self.headers.get("Authorization", "").removeprefix("Bearer ")]
         return any(hmac.compare_digest(one.encode(), token.encode()) for one in given)
 
-    def _events(self, body: bool) -> None:
+    def _events(self, body: bool, board: Board) -> None:
         """Server-sent events: all there is, and from then on what is new, as fast as this reader takes it."""
         self._head(HTTPStatus.OK, "text/event-stream; charset=utf-8", {})
         if not body:
             return
-        board, version, seen = self.server.board, -1, Seen()
+        version, seen = -1, Seen()
         board.join(1)
         try:
             self.wfile.write(b"retry: 1000\n\n")

@@ -3,14 +3,24 @@
 import atexit
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from epf.run.watch._board import Board
 from epf.run.watch._feed import Feed
 from epf.run.watch._follow import Follower
 from epf.run.watch._server import Server
 from epf.run.watch._track import Track
+
+
+class Source(Protocol):
+    """What a page shows; one with many series also has `find`, the board of one of them."""
+
+    board: Board
+    track: Track | None
+
+    def close(self) -> None: ...
 
 
 class Watch:
@@ -23,10 +33,10 @@ class Watch:
         >>> watch.close()
     """
 
-    def __init__(self, source: Feed | Follower, port: int, host: str, token: str | None) -> None:
+    def __init__(self, source: Source, port: int, host: str, token: str | None) -> None:
         self._source = source
         try:
-            self._server: Server | None = Server(source.board, port, host, token)
+            self._server: Server | None = Server(source.board, port, host, token, getattr(source, "find", None))
         except BaseException:
             source.close()
             raise

@@ -1,0 +1,45 @@
+"""The Result of a filter's run, whoever ran it: `fit` for one series, `fit_panel` for many."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array
+
+from epf.filters._base import BoundFilter, Caveat, Filter, ReplayingFilter
+from epf.model._model import StateSpaceModel
+from epf.results._observed import NOTHING, ROUNDED, Observed
+from epf.results._result import Result
+from epf.run._replay_buffer import ReplayBuffer
+from epf.run._runner import Ran
+
+
+def filter_result(
+    model: StateSpaceModel,
+    method: Filter,
+    bound: BoundFilter,
+    seed: int,
+    ran: Ran,
+    levels: Any,
+    seconds: float,
+    ys: np.ndarray,
+    us: Array | np.ndarray | None,
+    before: Result | None = None,
+) -> Result:
+    """The answer after `ran.done` observations; `ys` and `us` are those after the result `before`, if there is one."""
+    first = 0 if before is None else before.num_observations
+    settings = {"model": type(model).__name__, **bound.describe()}
+    result = Result(model, method, seed, ran.done, ran.state, ran.record, tuple(levels.tolist()), seconds, settings)
+    result.bound, result.clock, result.interrupted = bound, ran.clock, ran.interrupted
+    result.inputs = 0 if us is None else us.shape[1]
+    if isinstance(bound, ReplayingFilter):
+        result.past = ReplayBuffer.whole(before, ys, us).arrays(ran.done)
+    result.method_facts = result.method_facts.also(_of_data(ys[: ran.done - first], before))
+    return result
+
+
+def _of_data(ys: np.ndarray, before: Result | None) -> list[Caveat]:
+    """Reasons to doubt from the observations of this run, and from those before if there are any."""
+    known = () if before is None else before.method_facts.caveats
+    nothing = before is None or NOTHING in known
+    found = [caveat for caveat in Observed().after(ys).caveats() if nothing or caveat != NOTHING]
+    return found if ROUNDED in found or ROUNDED not in known else [*found, ROUNDED]

@@ -1,0 +1,106 @@
+"use strict";
+// Listens to the events of a panel and shows its table. All text from the panel is set as text, never as markup.
+
+const find = (id) => document.getElementById(id);
+const SIGNS = ["✓", "?", "✕"];
+let now = null, connected = false, lastNews = 0, newest = -1, order = "verdict";
+
+function element(tag, text, parent) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (parent) parent.append(made);
+  return made;
+}
+
+const format = (value) => (value === null || value === undefined ? "–" : String(Number(Number(value).toPrecision(4))));
+const above = (value) => (value === null ? Infinity : value);  // what is not finite is without bound
+const orders = {
+  verdict: (a, b) => b.level - a.level || above(b.error) - above(a.error),
+  surprise: (a, b) => above(b.surprise) - above(a.surprise) || orders.verdict(a, b),
+  key: (a, b) => String(a.key).localeCompare(String(b.key), "en", { numeric: true }),
+};
+
+function address(key) {
+  const query = new URLSearchParams(location.search);
+  query.set("series", JSON.stringify(key));
+  return `/?${query}`;
+}
+
+function row(one) {
+  const made = element("tr"), name = element("th", undefined, made), link = element("a", String(one.key), name);
+  name.scope = "row";
+  link.href = address(one.key);
+  const verdict = element("td", `${SIGNS[one.level]} ${one.word}`, made);
+  verdict.className = "word";
+  verdict.dataset.level = one.level;
+  element("td", format(one.error === null ? null : Number(one.error.toPrecision(2))), made);
+  element("td", one.set_aside ? "set aside" : format(one.surprise === null ? null : Math.round(10 * one.surprise) / 10), made);
+  element("td", Number(one.t).toLocaleString("en"), made);
+  one.mean.forEach((mean, i) => element("td", `${format(mean)} ± ${format(Number(one.sd[i]?.toPrecision(2)))}`, made));
+  return made;
+}
+
+function tile(name, value) {
+  const box = element("div");
+  element("dt", name, box);
+  element("dd", value, box);
+  return box;
+}
+
+function show() {
+  find("title").textContent = `${now.model}: ${now.series} series`;
+  document.title = `${now.model}: ${now.series} series`;
+  find("method").textContent = now.method ? `learned with ${now.method}` : "";
+  find("trouble").hidden = !now.trouble;
+  find("trouble").textContent = now.trouble || "";
+  find("empty").hidden = now.series > 0;
+  find("series").hidden = now.series === 0;
+  find("tiles").replaceChildren(
+    tile("Series", Number(now.series).toLocaleString("en")), tile("Doubtful", String(now.doubtful)),
+    tile("Do not trust", String(now.not_to_trust)), tile("Updates", Number(now.updates).toLocaleString("en")),
+    tile("Observations per second", format(now.per_second)));
+  const head = element("tr");
+  for (const name of ["series", "verdict", "error", "surprise", "observations", ...now.labels]) element("th", name, head).scope = "col";
+  find("head").replaceChildren(head);
+  const focused = document.activeElement && document.activeElement.closest("#rows") ? document.activeElement.href : null;
+  find("rows").replaceChildren(...[...now.rows].sort(orders[order]).map(row));
+  if (focused) [...find("rows").querySelectorAll("a")].find((a) => a.href === focused)?.focus({ preventScroll: true });
+  const hidden = now.series - now.rows.length;
+  find("more").textContent = hidden > 0 ? `${hidden} further series are neither among the worst nor among the most surprising.` : "";
+}
+
+function status() {
+  const mark = find("status"), quiet = (Date.now() - lastNews) / 1000;
+  const [state, text] = !connected ? (lastNews ? ["lost", "No connection: trying again"] : ["waiting", "Connecting"])
+    : quiet > 5 ? ["quiet", `No update for ${Math.round(quiet)} s`] : ["live", "Live"];
+  mark.dataset.state = state;
+  mark.textContent = text;
+}
+
+function listen() {
+  const source = new EventSource("/events" + location.search);
+  source.onopen = () => { connected = true; status(); };
+  source.onmessage = (event) => {
+    now = JSON.parse(event.data).now;
+    if (now.updates !== newest) { lastNews = Date.now(); newest = now.updates; }
+    connected = true;
+    show();
+    status();
+  };
+  source.onerror = () => {
+    connected = false;
+    status();
+    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+  };
+}
+
+for (const button of document.querySelectorAll("#sort button")) {
+  button.addEventListener("click", () => {
+    order = button.dataset.sort;
+    for (const one of document.querySelectorAll("#sort button")) one.setAttribute("aria-pressed", String(one === button));
+    if (now) show();
+  });
+}
+for (const id of ["json", "metrics"]) find(id).href += location.search;
+setInterval(status, 1000);
+listen();
