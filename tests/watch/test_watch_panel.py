@@ -75,13 +75,11 @@ def test_surprises_are_those_of_a_stream():
     surprises, usual = Surprises(), Usual()
     none = np.zeros(2, bool)
     for t, row in enumerate(scores):
-        limit = usual.limit()
         surprises.take(["a", "b"], row, none, none)
-        sd = usual.variance**0.5
-        wanted = (usual.mean - row[1]) / sd if t >= 30 else 0.0
+        wanted = (usual.mean - row[1]) / usual.variance**0.5 if t >= 30 else 0.0
+        (shock,), usual = usual.through([row[1]])
         assert surprises.of(["b"])[0] == pytest.approx(wanted)
-        assert (wanted > 8.0) == (row[1] < limit)
-        usual = usual.after(max(row[1], limit))
+        assert (wanted > 8.0) == shock
 
 
 def test_the_server_has_a_table_and_a_board_per_series(panel, monkeypatch):

@@ -1,15 +1,31 @@
-"""The commands and their common options."""
+"""The commands."""
 
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from epf.cli.options import (
+    FIELDS,
+    METHOD_NAMES,
+    MODEL,
+    Arguments,
+    Columns_,
+    Format,
+    Host,
+    Inputs,
+    Method,
+    OnError,
+    Order,
+    Particles,
+    Port,
+    Quiet,
+    Time,
+    WithWatch,
+)
 from epf.cli.outcome import CODES
 from epf.storage._files import only_writer
-from epf.storage._methods import METHODS
 
 app = typer.Typer(
     name="epf",
@@ -19,59 +35,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog=CODES,
 )
-
-# Unknown options are fields of the model.
-_FIELDS = {"ignore_unknown_options": True}
-_MODEL = (
-    "MODEL is sin, cauchy-ar, star, local-level, stochastic-volatility, linear-gaussian or path/to/file.py:ClassName"
-)
-_MODEL_DATA = typer.Argument(
-    metavar="MODEL DATA [--FIELD VALUE]...",
-    help=f"{_MODEL}; DATA is a CSV, TSV, JSON lines or Parquet file, or - for standard input. A field of the model is a "
-    "number, a comma-separated list of numbers, or a prior such as 'normal(0,1)'.",
-)
-Arguments = Annotated[list[str], _MODEL_DATA]
-Columns_ = Annotated[
-    str,
-    typer.Option("--columns", help="Columns of the observations, separated by commas; by default y, y1 ... or all."),
-]
-Time = Annotated[str | None, typer.Option(help="Column with the time, which is not an observation.")]
-Inputs = Annotated[str, typer.Option(help="Columns of the inputs u, separated by commas.")]
-Format = Annotated[str | None, typer.Option(help="csv, tsv, jsonl or parquet, if the file name does not say.")]
-OnError = Annotated[str, typer.Option(help="What to do with a malformed row: stop or skip.")]
-_METHODS = ", ".join(METHODS)
-Method = Annotated[str | None, typer.Option(help=f"One of {_METHODS}. [default: epf]")]
-Particles = Annotated[int | None, typer.Option(min=1, help="Number of particles.")]
-Order = Annotated[int | None, typer.Option(min=1, help="Order of the polynomials (epf, marginal).")]
-Port = Annotated[
-    int | None, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free one. [default: 8700]")
-]
-Host = Annotated[
-    str | None,
-    typer.Option(
-        help="Address of this machine at which others may see the page. They need the token: that of the environment "
-        "variable EPF_WATCH_TOKEN, or a random one. [default: this machine only]"
-    ),
-]
-
-
-class WithWatch(TyperCommand):
-    """A command whose `--watch` may be followed by a port: typer has no option with an optional value."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        found: list[str] = []
-        for argument in args:
-            name, equals, value = argument.partition("=")
-            if name == "--watch" and equals:
-                found += ["--watch", "--port", value]
-            elif found[-1:] == ["--watch"] and argument.isdecimal():
-                found += ["--port", argument]
-            else:
-                found.append(argument)
-        return super().parse_args(ctx, found)
-
-
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors and requested results.")]
 
 
 @app.callback()
@@ -93,12 +56,12 @@ def demo(
 
 
 @app.command(
-    context_settings=_FIELDS,
+    context_settings=FIELDS,
     epilog="Examples: `epf explain stochastic-volatility`, `epf explain star --lags 2`, "
     "`epf explain model.py:Room --inputs 2`",
 )
 def explain(
-    arguments: Annotated[list[str], typer.Argument(metavar="MODEL [--FIELD VALUE]...", help=f"{_MODEL}.")],
+    arguments: Annotated[list[str], typer.Argument(metavar="MODEL [--FIELD VALUE]...", help=f"{MODEL}.")],
     inputs: Annotated[int, typer.Option(min=0, help="Number of columns of the inputs u.")] = 0,
 ) -> None:
     """Say how each parameter enters a model, what can be exact, and what `epf fit` would do."""
@@ -113,7 +76,7 @@ def explain(
 
 
 @app.command(
-    context_settings=_FIELDS,
+    context_settings=FIELDS,
     epilog="Examples: `epf fit sin y.csv --particles 500 --report out.html`, "
     "`epf fit model.py:Room data.csv --columns temperature --inputs outside,heater --method storvik`, "
     "`epf fit star y.csv --lags 2 --json`",
@@ -168,14 +131,14 @@ def fit(
 
 
 @app.command(
-    context_settings=_FIELDS,
+    context_settings=FIELDS,
     epilog="Examples: `epf compare sin y.csv --methods sir:5000,liu-west:5000,epf,marginal --plot compare.png`, "
     "`epf compare local-level y.csv --methods storvik,pmmh,smc2 --json`",
 )
 def compare(
     arguments: Arguments,
     methods: Annotated[
-        str, typer.Option(help=f"Comma-separated list from {_METHODS}; sir:5000 sets the number of particles.")
+        str, typer.Option(help=f"Comma-separated list from {METHOD_NAMES}; sir:5000 sets the number of particles.")
     ] = "epf,marginal,sir,liu-west",
     columns: Columns_ = "",
     time: Time = None,
@@ -220,11 +183,11 @@ def compare(
 
 
 @app.command(
-    context_settings=_FIELDS,
+    context_settings=FIELDS,
     epilog="Example: `epf panel local-level sales.parquet --by shop --time date --columns sold --report panel.html`",
 )
 def panel(
-    arguments: Annotated[list[str], typer.Argument(metavar="MODEL FILE [--FIELD VALUE]...", help=f"{_MODEL}.")],
+    arguments: Annotated[list[str], typer.Argument(metavar="MODEL FILE [--FIELD VALUE]...", help=f"{MODEL}.")],
     by: Annotated[str, typer.Option(help="Column that names the series.")],
     columns: Columns_ = "",
     time: Time = None,
@@ -257,11 +220,11 @@ def panel(
 
 
 @app.command(
-    context_settings=_FIELDS,
+    context_settings=FIELDS,
     epilog="Examples: `epf simulate sin --steps 3000 --seed 3 --out y.csv`, `epf simulate sin --theta 0.4 --steps 100`",
 )
 def simulate(
-    arguments: Annotated[list[str], typer.Argument(metavar="MODEL [--FIELD VALUE]...", help=f"{_MODEL}.")],
+    arguments: Annotated[list[str], typer.Argument(metavar="MODEL [--FIELD VALUE]...", help=f"{MODEL}.")],
     steps: Annotated[int, typer.Option(min=1, help="Length of the series.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the series.")] = 0,
     out: Annotated[
@@ -283,7 +246,7 @@ def simulate(
 
 @app.command(
     cls=WithWatch,
-    context_settings=_FIELDS,
+    context_settings=FIELDS,
     epilog="Examples: `epf stream sin y.csv --checkpoint run.epf --resume`, `epf stream sin y.csv --watch 8701`, "
     "`tail -f y.jsonl | epf stream sin - --format jsonl --every 10`",
 )

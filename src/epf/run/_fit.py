@@ -33,6 +33,7 @@ from epf.run._checks import (
     memory_errors,
 )
 from epf.run._default import ACCURACY, BUDGET, choose, reach, size_of
+from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Course, Data, FilterEngine, IterationEngine, Ran, fill, power_of_two, run
 from epf.run._warnings import failure, warn_of_error, warn_of_interrupt, warn_of_steps
 

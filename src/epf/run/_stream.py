@@ -34,13 +34,13 @@ from epf.run._default import choose
 from epf.run._incoming import Incoming, Rows, as_row
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import FilterEngine, summary_of
+from epf.run._saved_stream import layouts
 from epf.run._stepper import ROOM, Stepper, fields, row_of
 from epf.run._warnings import failure, warn_of_steps
 from epf.run.watch import _numbers as numbers
-from epf.run.watch._saved import shown, track_layouts
-from epf.storage._checkpoint import Wanted, bind, load_state, number, observation_shape, owner, save_state
+from epf.run.watch._saved import shown
+from epf.storage._checkpoint import bind, load_state, number, owner, save_state
 from epf.storage._files import as_path
-from epf.storage._tensors import TensorFile
 
 if TYPE_CHECKING:
     from epf.run.watch._track import Track
@@ -255,7 +255,7 @@ class Stream:
         path = as_path("Stream.load", path)
         if method is not None:
             check_method(method)
-        saved = load_state(path, ("stream",), model, method, _beside)
+        saved = load_state(path, ("stream",), model, method, layouts)
         position = saved.facts.get("position")
         if not is_whole(position) or not 0 <= position < 2**63:
             raise CheckpointError(f"{path} has no valid 'position' in its header: use an earlier copy.")
@@ -348,14 +348,3 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"Stream({type(self.model).__name__}, {type(self.method).__name__}, t={self.num_observations})"
-
-
-def _beside(file: TensorFile, model: StateSpaceModel, method: Filter) -> Wanted:
-    """The arrays of a stream's file beside the filter's state: quantile levels and, for replay, the old observations."""
-    dtype, t, inputs = np.dtype(jnp.zeros(()).dtype), file.header["t"], file.header["inputs"]
-    levels = file.layouts["quantile_levels"].shape if "quantile_levels" in file.layouts else ()
-    wanted: Wanted = {"quantile_levels": (dtype, levels if len(levels) == 1 else (3,))}
-    if t and isinstance(bind(method, model, inputs), ReplayingFilter):
-        wanted["past.ys"] = (dtype, (t, *observation_shape(model, inputs)))
-        wanted |= {"past.us": (dtype, (t, inputs))} if inputs else {}
-    return wanted | track_layouts(file)

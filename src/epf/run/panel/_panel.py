@@ -216,8 +216,8 @@ class Panel(Mapping[Key, Stream]):
         stream._error, stream._error_before = float(rows.error[i]), float(rows.error_before[i])
         stream._collapsed, stream._invalid = rows.flagged(i)
         stream._counted, stream._incoming.columns, stream._bound = rows.observed(i), self._inputs or 0, self._bound
-        stream._row, state = jax.tree.map(lambda leaf: np.array(leaf[i]), (rows.record, rows.state))
-        stream._info, stream._start = stream._row.info, jax.tree.map(jnp.asarray, state)
+        record, state = jax.tree.map(lambda leaf: np.array(leaf[i]), (rows.record, rows.state))
+        stream._row, stream._info, stream._start = record, record.info, jax.tree.map(jnp.asarray, state)
         stream._buffer = self._replays.copy(key)
         return stream
 
