@@ -205,7 +205,10 @@ def plot_states(result: Any, y: Any = None, truth: Any = None, ax: Any = None, s
 
 def _columns(values: Any) -> Any:
     """A series as a matrix with one row per time."""
-    return None if values is None else np.asarray(values, float).reshape(len(values), -1)
+    if values is None:
+        return None
+    values = np.asarray(values, float)
+    return values.reshape(len(values), int(np.prod(values.shape[1:])))  # also of no rows, where -1 says nothing
 
 
 def _state_size(result: Any) -> int:

@@ -57,14 +57,14 @@ class Stream:
 
     Examples:
         >>> stream = epf.Stream(model, epf.SIR(400))
-        >>> for value in y:
+        >>> for value in y[:10]:
         ...     info = stream.update(value)  # NaN where it is missing
+        >>> infos = stream.update_many(y[10:])  # a backlog
         >>> stream.posterior.mean == result.mean  # bit for bit the same
         True
         >>> stream.latest.mean.shape, stream.quantile_levels, stream.error.total.shape, stream.verdict.word
         ((1, 2), (0.05, 0.5, 0.95), (2, 2), 'do not trust')
-        >>> stream.forecast(steps=3).y.shape
-        (1000, 3)
+        >>> drawn = stream.forecast(steps=3).y  # (1000, 3)
         >>> stream.save("run.epf")
         >>> epf.Stream.load("run.epf", model).num_observations
         20

@@ -60,6 +60,11 @@ def fit_panel(
     the series that are done. `map` is a function like Python's `map`, which may send chunks of `chunk` series to other
     processes or machines. `side_by_side` series take their steps together, which a GPU needs and a core may gain from;
     answers then agree with those of `epf.fit` to rounding, not bit for bit.
+
+    Examples:
+        >>> panel = epf.fit_panel(model, np.stack([y, 2.0 * y]), epf.SIR(400))
+        >>> panel[1].mean == epf.fit(model, 2.0 * y, epf.SIR(400), seed=panel[1].seed).mean  # bit for bit the same
+        True
     """
     check_is_model(model)
     if method is not None:

@@ -61,6 +61,21 @@ class Panel(Mapping[Key, Stream]):
 
     A series begins with its first observation. Its answers are bit for bit those of an `epf.Stream` with its seed, which is
     made from `seed` and its key. `panel["a"]` is that stream as it is now; it goes on apart from the panel.
+
+    Examples:
+        >>> panel = epf.Panel(model, epf.SIR(400))
+        >>> for value in y[:3]:
+        ...     taken = panel.update({"a": value, "b": 2.0 * value})
+        >>> len(panel), panel["a"].num_observations, panel.table().shape[0], panel.quantile_levels
+        (2, 3, 4, (0.05, 0.5, 0.95))
+        >>> panel.save("panel.epf", offset=3)
+        >>> epf.Panel.load("panel.epf", model).offset
+        3
+        >>> with panel.watch() as watch:  # a page in the browser
+        ...     watch.url.startswith("http://127.0.0.1:")
+        True
+        >>> panel.retire("b").num_observations
+        3
     """
 
     def __init__(

@@ -54,6 +54,16 @@ class PanelResult(Mapping[Key, Result]):
     """The answers of a panel: a mapping from the key of a series to its Result, made when it is asked for.
 
     `failed` has the series that were set aside, each with the error that says why.
+
+    Examples:
+        >>> panel = epf.fit_panel(model, {"a": y, "b": y[:12], "c": ["no", "data"]}, epf.SIR(400))
+        >>> list(panel), list(panel.failed), panel["b"].num_observations
+        (['a', 'b'], ['c'], 12)
+        >>> panel.table().shape[0], dict(panel.to_xarray().sizes)["series"]  # a row per series and parameter
+        (4, 2)
+        >>> len(panel.levels), len(panel.worst_first)  # 0 good, 1 doubtful, 2 do not trust
+        (2, 2)
+        >>> path = panel.report("panel.html")
     """
 
     def __init__(
