@@ -86,3 +86,14 @@ def test_a_certificate_is_printed_with_its_parts():
     assert "0.13" in text
     assert made(monte_carlo=(0.03, 0.04)).mean == pytest.approx({"a": 0.03})
     assert made(monte_carlo=(0.03, 0.04)).sd == pytest.approx({"a": 0.04})
+
+
+def test_a_part_that_is_known_explains_one_that_is_not():
+    """Islands whose polynomials diverged know nothing of their spread: the expansion is to blame."""
+    parts = {name: np.zeros((2, 1)) for name in PARTS}
+    infinite, large = np.full((2, 1), np.inf), np.full((2, 1), 3e6)
+    assert cause({**parts, "monte_carlo": infinite}) == "monte_carlo"
+    assert cause({**parts, "monte_carlo": infinite, "expansion": 1e-7 * large}) == "monte_carlo"
+    assert cause({**parts, "monte_carlo": infinite, "expansion": large}) == "expansion"
+    assert cause({**parts, "monte_carlo": np.full((2, 1), np.nan), "expansion": large}) == "expansion"
+    assert cause({**parts, "monte_carlo": 2.0 * large, "expansion": large}) == "monte_carlo"

@@ -90,7 +90,7 @@ def error_history(record: Record, before: float = 0.0) -> dict[str, np.ndarray]:
 
 def cause(parts: Mapping[str, Any]) -> str:
     """The largest part. An infinite one says that nothing is known of it: another of a whole sd or more explains why."""
-    worst = {name: float(np.nan_to_num(np.max(parts[name], initial=0.0), nan=np.inf)) for name in PARTS}
+    worst = {name: float(np.nan_to_num(np.max(parts[name], initial=0.0), nan=np.inf, posinf=np.inf)) for name in PARTS}
     known = {name: size for name, size in worst.items() if 1.0 < size < np.inf}
     return max(known or worst, key=lambda name: worst[name])
 
