@@ -5,7 +5,7 @@ import pytest
 
 import epf
 from epf.errors import AccuracyWarning
-from epf.results._certificate import PARTS, Certificate
+from epf.results._certificate import PARTS, Certificate, cause
 from epf.results._verdict import MEAN_LIMIT, REMEDIES, SD_LIMIT, judge_error
 from models import AR
 from scoring import reference
