@@ -1,10 +1,11 @@
 """From a running stream to the board, without holding the stream up.
 
-After an update the stream leaves a shallow copy of itself and a note of the step (`push`, a few microseconds): one row
-of numbers. A thread collects the rows five times a second at most. Arrays of JAX are never changed, so it may compute with
-those of the copy while the stream goes on. Further quantiles, densities and one-step forecasts cost more: they are made for
-the newest step alone. The thread rests after everything it does, so long that it takes a small share of the time that the
-stream spends on updates. The copies of the last two steps keep their states alive.
+After an update the stream leaves a shallow copy of itself and a note of the step (`push`, a few microseconds): one row of
+numbers. Means and sds are in it while that takes a hundredth of the time, so not in each if many come fast. A thread
+collects the rows five times a second at most. Arrays of JAX are never changed, so it may compute with those of the copy
+while the stream goes on. Further quantiles, densities and one-step forecasts cost more: they are made for the newest step
+alone. The thread rests after everything it does, so long that it takes a small share of the time that the stream spends
+on updates. The copies of the last two steps keep their states alive.
 """
 
 import time
@@ -26,6 +27,8 @@ from epf.run.watch._track import LEVELS, Layout, Track
 _SECONDS = 0.2  # between posts, at least
 _LONGEST = 10.0  # seconds of rest
 _SHARE = 0.0025  # of the stream's time, for posts and again for looks at the posterior
+_SUMMARIES = 0.01  # of all time, for summaries of steps
+_CREDIT = 2.0  # seconds of summaries that may come at once
 _PENDING = 1000  # notes of steps that wait to be collected
 _BESIDE = ("t", "clock", "seconds", "log_evidence", "score", "ess", "collapsed")  # the first numbers of a note
 _CLOCK = 16  # updates from one reading of the processor's clock to the next
@@ -72,6 +75,7 @@ class Feed:
         self._busy = self._processor = 0.0
         self._speed = deque([(time.monotonic(), stream.num_observations, 0.0, 0.0)])
         self._next_look = 0.0
+        self._credit, self._credited = _CREDIT, time.monotonic()
         self.track = track if track is None else track.broken(stream.num_observations, time.time())
         self.board = Board(self._numbers())
         if self.track is not None:
@@ -85,11 +89,11 @@ class Feed:
 
     def push(self, stream: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
         """Called by the stream after each update, in its own thread."""
-        record = fields(stream._record)  # made here, so that the copy has it
-        now, before = _copied(stream), self._pair[1]
-        info = fields(record["info"])
+        record = self._summarised(stream)
+        now, before, info = _copied(stream), self._pair[1], fields(stream._info)
         with self._swap:
             if self._layout is None:
+                assert record is not None  # of the first step there is one
                 self._layout = Layout.of(now._bound.parameters.labels, record["state_mean"].size, ys.size)
                 width = len(_BESIDE) + sum(size for _, size in self._parts(self._layout, len(now.quantile_levels)))
                 self._notes, self._spare = np.zeros((_PENDING, width)), np.zeros((_PENDING, width))
@@ -102,11 +106,13 @@ class Feed:
                 np.nan if before._info is None else seconds,
                 now.log_evidence,
             )
-            parts = [info["log_evidence"], info["ess"], info["collapsed"]]
-            parts += [record["mean"][0, :shown], record["sd"][0, :shown]]
-            parts += [record["state_mean"].reshape(-1)[:states], record["state_sd"].reshape(-1)[:states]]
-            parts += [ys.reshape(-1)[:seen], record["quantiles"][0, :, :shown].reshape(-1)]
-            np.concatenate(parts, out=note[4:])
+            parts = [info["log_evidence"], info["ess"], info["collapsed"], ys.reshape(-1)[:seen]]
+            if record is not None:
+                parts += [record["mean"][0, :shown], record["sd"][0, :shown]]
+                parts += [record["state_mean"].reshape(-1)[:states], record["state_sd"].reshape(-1)[:states]]
+                parts += [record["quantiles"][0, :, :shown].reshape(-1)]
+            known = np.concatenate(parts)
+            note[4 : 4 + len(known)], note[4 + len(known) :] = known, np.nan
             self._count += 1
             self._pair = before, now, row
         if not now.num_observations % _CLOCK:
@@ -114,11 +120,22 @@ class Feed:
         if self._count == _PENDING:
             self.collect()
 
+    def _summarised(self, stream: Any) -> dict[str, Any] | None:
+        """The summary of the last step, which takes longer than the step: not of every one if many come fast."""
+        began = time.monotonic()
+        self._credit = min(self._credit + _SUMMARIES * (began - self._credited), _CREDIT)
+        self._credited = began
+        if self._credit <= 0.0:
+            return None
+        record = fields(stream._record)  # made here, so that the copy has it
+        self._credit -= min(time.monotonic() - began, _CREDIT / 100)  # the first is mostly compilation
+        return record
+
     @staticmethod
     def _parts(layout: Layout, levels: int) -> list[tuple[str, int]]:
         """The names and sizes of what a note holds beside `_BESIDE`."""
         shown, states, seen = len(layout.parameters), layout.states, layout.observations
-        sizes = {"mean": shown, "sd": shown, "state_mean": states, "state_sd": states, "y": seen}
+        sizes = {"y": seen, "mean": shown, "sd": shown, "state_mean": states, "state_sd": states}
         return [*sizes.items(), ("quantiles", levels * shown)]
 
     def collect(self) -> None:
