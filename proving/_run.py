@@ -72,7 +72,7 @@ def run(method: str, case: Case, k: int) -> dict[str, Any]:
             absent = method == "default" and isinstance(error, TypeError) and "'method'" in str(error)
             found["outcome"] = "absent" if absent else "raised"
             found["exception"] = f"{type(error).__name__}: {error}"
-            found["traceback"] = traceback.format_exc()[-2000:]
+            found["traceback"] = _places(error)
             found["verdict"] = None
     found["seconds"] = time.perf_counter() - began
     found["compile_seconds"] = _compilation["seconds"]
@@ -85,6 +85,11 @@ def run(method: str, case: Case, k: int) -> dict[str, Any]:
         found["log_evidence_error"] = _evidence(result) - reference["log_evidence"]
         found["settings"] = plain(result.settings)
     return found
+
+
+def _places(error: BaseException) -> list[str]:
+    """Where an error was raised, from the call of the method inwards: files by name, whatever the machine."""
+    return [f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in traceback.extract_tb(error.__traceback__)]
 
 
 def _evidence(result: Any) -> float:

@@ -214,9 +214,22 @@ def panel(
     with outcome(quiet or as_json) as warned:
         (name, source), options = split(arguments, 2, "a model and a file")
         model, chosen = _known(*find_model(name, options)), make_method(method, particles, order)
-        picked, words = Columns(_names(columns), time, _names(inputs)), {"accuracy": accuracy, "budget": budget}
-        words |= {"seed": seed, "quiet": quiet, "as_json": as_json, "out": out, "report": report, "warned": warned}
-        command.run(model, chosen, source, by, picked, step, **words)  # type: ignore[arg-type]
+        command.run(
+            model,
+            chosen,
+            source,
+            by,
+            Columns(_names(columns), time, _names(inputs)),
+            step,
+            accuracy=accuracy,
+            budget=budget,
+            seed=seed,
+            quiet=quiet,
+            as_json=as_json,
+            out=out,
+            report=report,
+            warned=warned,
+        )
 
 
 @app.command(
