@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epf.numerics import _compile
-from epf.numerics._compile import compiled
+from epf.numerics._compile import compiled, compiled_once
 
 
 @pytest.fixture
@@ -33,8 +33,17 @@ def test_inside_other_programs_it_is_part_of_them():
     np.testing.assert_array_equal(jax.jit(jax.vmap(lambda one: inner(one) + 1.0))(x), x**2 + 1.0)
 
 
+def test_inside_other_programs_without_a_traced_argument():
+    inner = compiled(lambda x: x**2)
+    assert float(jax.jit(lambda x: inner(jnp.asarray(3.0)) + x)(1.0)) == 10.0
+
+
+def test_a_program_that_runs_once():
+    assert float(compiled_once(jnp.sum)(jnp.arange(4.0))) == 6.0
+
+
 def test_options_that_xla_does_not_know_are_left_out(monkeypatch, forgotten):
-    monkeypatch.setattr(_compile, "_OPTIONS", {"xla_has_no_such_option": True})
+    monkeypatch.setattr(_compile, "_STEPS", {"xla_has_no_such_option": True})
     with pytest.raises(jax.errors.JaxRuntimeError, match="xla_has_no_such_option"):
-        jax.jit(lambda x: x, compiler_options=_compile._OPTIONS)(1.0)
+        jax.jit(lambda x: x, compiler_options=_compile._STEPS)(1.0)
     assert float(compiled(lambda x: x + 1.0)(jnp.asarray(1.0))) == 2.0

@@ -29,7 +29,7 @@ from epf.model._model import (
 from epf.model._parameters import Parameters
 from epf.model._settings import is_number as is_number
 from epf.model._settings import plain as plain
-from epf.numerics._compile import compiled
+from epf.numerics._compile import compiled_once
 from epf.numerics._keys import particle_keys, root_key
 
 # The run itself reports NaN and survives rare ones, so few draws suffice to look for them. It would not notice a negative
@@ -265,7 +265,7 @@ def _check_values(model: StateSpaceModel, u: Array | None) -> None:
                 )
 
 
-@compiled
+@compiled_once
 def _try_prior_draws(model: StateSpaceModel, u: Array | None) -> tuple[Array, Any, Any, Any]:
     """Draws of theta, the states given to each law, and whether prior draws and the arguments of laws are valid."""
     params = parameters(model)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +14,7 @@ from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import check_seed, require_count
+from epf.numerics._compile import compiled
 from epf.numerics._keys import root_key, step_key
 
 
@@ -49,7 +49,7 @@ def simulate(
     return x, y
 
 
-@eqx.filter_jit
+@compiled
 def _simulate(
     model: StateSpaceModel, p: Values, root: PRNGKeyArray, times: Array, us: Array | None
 ) -> tuple[Array, Array]:

@@ -8,8 +8,10 @@ import equinox as eqx
 import jax
 from jax.core import Tracer
 
-# XLA's older emitters of loops for CPUs: a third less time to compile, and programs as fast (docs/decisions/0030).
-_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
+# Of XLA for CPUs (docs/decisions/0030). Its older emitters of loops take a third less time to compile, for programs as fast.
+# LLVM's third level unrolls the short loops over nodes and grid points, of which a step has hundreds.
+_STEPS = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+_ONCE = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}  # compiling costs more than running
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -17,27 +19,43 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 @lru_cache
 def _are_known() -> bool:
-    """Whether this version of XLA knows the options: they are no promise of its."""
+    """Whether there is a CPU to compile for, and this version of XLA knows the options: they are no promise of its."""
+    if jax.default_backend() != "cpu":
+        return False
     try:
-        jax.jit(lambda: 0, compiler_options=_OPTIONS)()
+        jax.jit(lambda: 0, compiler_options=_STEPS)()
     except (jax.errors.JaxRuntimeError, ValueError):
         return False
     return True
 
 
-def options() -> dict[str, Any]:
+def options(once: bool = False) -> dict[str, Any]:
     """Options of `jax.jit` for an outermost program."""
-    return _OPTIONS if _are_known() else {}
+    if not _are_known():
+        return {}
+    return _ONCE if once or jax.config.read("jax_disable_most_optimizations") else _STEPS
 
 
-def compiled(function: _Function) -> _Function:
-    """`eqx.filter_jit`, which compiles quicker. Inside another compiled program it is part of that one."""
-    quick = eqx.filter_jit(function, compiler_options=_OPTIONS)  # pyright: ignore[reportCallIssue]  an option of jax.jit
-    plain = eqx.filter_jit(function)
+def compiled(function: _Function, once: bool = False) -> _Function:
+    """`eqx.filter_jit`, which compiles quicker. Inside another compiled program it is part of that one.
+
+    A program that runs `once`, on little data, is not optimised at all.
+    """
+
+    @lru_cache
+    def program(*settings: tuple[str, Any]) -> Callable[..., Any]:
+        extra = {"compiler_options": dict(settings)} if settings else {}
+        return eqx.filter_jit(function, **extra)  # pyright: ignore[reportCallIssue]  an option of jax.jit
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        inside = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs)))
-        return (plain if inside or not _are_known() else quick)(*args, **kwargs)
+        # A function that is being traced traces new arrays too.
+        inside = any(isinstance(leaf, Tracer) for leaf in (*jax.tree.leaves((args, kwargs)), jax.lax.full((), 0)))
+        return program(*({} if inside else options(once)).items())(*args, **kwargs)
 
     return cast(_Function, call)
+
+
+def compiled_once(function: _Function) -> _Function:
+    """`compiled`, for a program that runs once, on little data."""
+    return compiled(function, once=True)

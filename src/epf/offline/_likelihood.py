@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from epf.filters._bank import Bank, Filters
 from epf.model._model import StateSpaceModel, parameters
+from epf.numerics._compile import compiled
 from epf.numerics._keys import particle_keys
 from epf.numerics._sums import Compensated
 from epf.offline._base import Rows
@@ -131,13 +132,13 @@ def choose_particles(
     return particles
 
 
-@eqx.filter_jit
+@compiled
 def _prior_draws(key: PRNGKeyArray, model: StateSpaceModel, count: int) -> tuple[Array, Array]:
     free = from_prior(key, model, count)
     return free, jax.vmap(parameters(model).constrain)(free)
 
 
-@eqx.filter_jit
+@compiled
 def _log_likelihoods(
     filters: Filters, key: PRNGKeyArray, model: StateSpaceModel, thetas: Array, ys: Rows, us: Array | None
 ) -> tuple[Array, Array]:

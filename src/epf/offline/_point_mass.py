@@ -21,6 +21,7 @@ from epf.model._laws import is_gaussian
 from epf.model._model import StateSpaceModel, initial_law, parameters, transition_law
 from epf.model._parameters import Parameters
 from epf.model._settings import Rule, count, is_number, is_whole, number, require_count, setting
+from epf.numerics._compile import compiled
 from epf.numerics._keys import root_key
 from epf.numerics._sums import Compensated
 from epf.offline._grid_posterior import GridPosterior
@@ -102,7 +103,7 @@ class PointMass(Filter):
         method = self
         for _ in range(rounds):
             posterior, _ = run(method, model, ys, us)
-            log_density = np.asarray(eqx.filter_jit(GridPosterior.log_density)(posterior), float)
+            log_density = np.asarray(compiled(GridPosterior.log_density)(posterior), float)
             grid = {}
             for i, (label, axis) in enumerate(zip(posterior.parameters.labels, posterior.axes, strict=True)):
                 profile = log_density.max(axis=tuple(j for j in range(log_density.ndim) if j != i))
@@ -193,7 +194,7 @@ class BoundPointMass(BoundFilter):
         return make_axes(self.parameters, self.settings.grid, points)
 
 
-@eqx.filter_jit
+@compiled
 def run(method: PointMass, model: StateSpaceModel, ys: Array, us: Array | None) -> tuple[GridPosterior, Info]:
     """The posterior after a whole series, and the Info of each step; compiles faster than a fit with its history."""
     bound, key = method.bind(model), root_key(0)  # the key is unused: nothing is random

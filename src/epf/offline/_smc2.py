@@ -29,6 +29,7 @@ from epf.filters._bank import BankPosterior, Filters
 from epf.filters._base import Caveat, Info
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._settings import count, instance, number
+from epf.numerics._compile import compiled
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 from epf.numerics._sums import Compensated
 from epf.offline._base import Rows, Sequential
@@ -224,7 +225,7 @@ class SMC2(Sequential):
         return (Caveat(1, sentence),)
 
 
-@eqx.filter_jit
+@compiled
 def _begin(method: SMC2, key: PRNGKeyArray, model: StateSpaceModel) -> Population:
     k_prior, k_filter = jax.random.split(key)
     free = from_prior(k_prior, model, method.thetas)
@@ -235,7 +236,7 @@ def _begin(method: SMC2, key: PRNGKeyArray, model: StateSpaceModel) -> Populatio
     return Population(none, free, theta, filters, weights, one, jnp.asarray(False), none, Compensated.zero(), zero)
 
 
-@eqx.filter_jit
+@compiled
 def _renewed(
     method: SMC2, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Population
 ) -> Population:

@@ -17,6 +17,7 @@ from numpyro.distributions import Distribution, biject_to, constraints
 from epf.errors import UnsupportedModelError
 from epf.model._laws import gaussian_moments, is_gaussian, support
 from epf.model._parameters import Parameters
+from epf.numerics._compile import compiled_once
 from epf.numerics._keys import particle_keys, root_key, threefry_key
 
 _DROP = 18.0  # nats: 6 standard deviations of a normal prior
@@ -119,7 +120,7 @@ class Chart(eqx.Module):
         return jnp.where(jnp.isfinite(target), z, target)
 
 
-@eqx.filter_jit
+@compiled_once
 def _pivots(params: Parameters) -> dict[str, Array]:
     """The medians of the priors with one bound, on the real line."""
     found = dict[str, Array]()

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.errors import SettingError
 from epf.model._parameters import Parameters, as_floats
 from epf.model._settings import check_seed, is_number, is_whole, require_memory
+from epf.numerics._compile import compiled
 from epf.numerics._keys import root_key
 from epf.numerics._sums import mean_and_sd, quantiles
 
@@ -304,11 +305,11 @@ def chosen_pairs(
 
 
 # A filter calls the methods inside its compiled step; calls by the user are compiled here.
-_moments = eqx.filter_jit(lambda posterior: posterior.moments())
-_quantiles = eqx.filter_jit(lambda posterior, levels: posterior.quantiles(levels))
-_marginal_density = eqx.filter_jit(lambda posterior, index, grid: posterior.marginal_density(index, grid))
-_draws = eqx.filter_jit(lambda posterior, key, count: posterior.draws(key, count))
-_state_moments = eqx.filter_jit(lambda posterior: posterior.state_moments())
+_moments = compiled(lambda posterior: posterior.moments())
+_quantiles = compiled(lambda posterior, levels: posterior.quantiles(levels))
+_marginal_density = compiled(lambda posterior, index, grid: posterior.marginal_density(index, grid))
+_draws = compiled(lambda posterior, key, count: posterior.draws(key, count))
+_state_moments = compiled(lambda posterior: posterior.state_moments())
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,6 @@ of theta). If it has only moments of the state, x_t is drawn from a Gaussian, in
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +18,7 @@ from epf.model._check import check_inputs
 from epf.model._laws import draw
 from epf.model._model import StateSpaceModel, advance, observation_law, parameters, transition_law
 from epf.model._settings import check_seed, require_count, require_memory, require_number
+from epf.numerics._compile import compiled
 from epf.numerics._keys import particle_keys, root_key
 from epf.posterior._posterior import Posterior
 
@@ -132,7 +132,7 @@ def forecast(
     return Forecast(np.asarray(x), np.asarray(y), t + 1, note)
 
 
-@eqx.filter_jit
+@compiled
 def draw_ahead(
     model: StateSpaceModel, posterior: Posterior, key: PRNGKeyArray, num_samples: int, steps: int, us: Array | None
 ) -> tuple[Array, Array]:

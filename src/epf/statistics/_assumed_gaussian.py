@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.model._laws import gaussian_moments, is_gaussian, log_prob, log_prob_observed
 from epf.model._model import StateSpaceModel, first_law, newest, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters
+from epf.numerics._compile import compiled_once
 from epf.numerics._keys import particle_keys, root_key
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 from epf.posterior._chart import Chart
@@ -136,7 +137,7 @@ class GaussianMarginals(Marginals):
         return jnp.nan_to_num(density)
 
 
-@eqx.filter_jit
+@compiled_once
 def _of_prior(chart: Chart) -> Gaussian:
     """The Gaussian with the moments of the prior: exact where the prior is Gaussian, otherwise those of draws."""
     params = chart.parameters

@@ -14,6 +14,7 @@ from epf.model._laws import draw, log_prob_observed, support
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import as_parameter
 from epf.numerics._chunks import in_chunks
+from epf.numerics._compile import compiled_once
 from epf.numerics._keys import packed, particle_keys, root_key, unpacked
 from epf.polynomial._indices import Indices
 from epf.posterior._chart import Chart, prior_box
@@ -282,7 +283,7 @@ def try_out(gibbs: LogPolynomial, u: Array | None) -> None:
     _check_defined(gibbs, u, np.asarray(theta), "on the box", remedy)
 
 
-@eqx.filter_jit
+@compiled_once
 def _prior_at(
     chart: Chart, low: Float[Array, " p"], high: Float[Array, " p"], points: Float[Array, "points p"]
 ) -> tuple[Float[Array, "points p"], Float[Array, ""], Float[Array, ""]]:
@@ -317,7 +318,7 @@ def _check_defined(gibbs: LogPolynomial, u: Array | None, theta: np.ndarray, whe
             )
 
 
-@eqx.filter_jit
+@compiled_once
 def _tried(
     gibbs: LogPolynomial, u: Array | None, thetas: Float[Array, "points p"]
 ) -> dict[str, tuple[Float[Array, " points"], Float[Array, " points"]]]:

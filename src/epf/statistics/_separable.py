@@ -21,6 +21,7 @@ from epf.model._parameters import Parameters
 from epf.model.structure._structure import Structure
 from epf.model.structure._verify import structure_of
 from epf.model.structure._words import words_of
+from epf.numerics._compile import compiled_once
 from epf.numerics._keys import particle_keys, root_key, threefry_key
 from epf.numerics._linear_algebra import semidefinite_root
 from epf.numerics._sums import Compensated
@@ -46,9 +47,7 @@ class Separable(Gibbs):
         params = parameters(model)
         params.require_unbounded()
         with jax.ensure_compile_time_eval():
-            keys = jax.random.split(threefry_key(root_key(0)), _PRIOR_DRAWS)
-            free = jax.jit(jax.vmap(lambda key: params.unconstrain(params.sample(key))))(keys)
-        return cls(model, params, structure, jnp.nanstd(jnp.where(jnp.isfinite(free), free, jnp.nan), axis=0))
+            return cls(model, params, structure, _prior_sd(params))
 
     def init(self, x_0: Float[Array, "*state"]) -> Compensated:
         return Compensated.zero((self.structure.size,)).add(self.structure.s("initial", self._any, x_0=x_0))
@@ -161,3 +160,11 @@ def require_separable(model: StateSpaceModel, u: Array | None) -> Structure:
                 "epf.MarginalEPF or epf.EPF, or epf.fix to make them known."
             )
     return structure
+
+
+@compiled_once
+def _prior_sd(params: Parameters) -> Float[Array, " q"]:
+    """The sds of the unbounded coordinates, from draws."""
+    keys = jax.random.split(threefry_key(root_key(0)), _PRIOR_DRAWS)
+    free = jax.vmap(lambda key: params.unconstrain(params.sample(key)))(keys)
+    return jnp.nanstd(jnp.where(jnp.isfinite(free), free, jnp.nan), axis=0)

@@ -77,6 +77,10 @@ class Nodes(eqx.Module):
     t: Int[Array, ""]
     log_weights: Float[Array, " nodes"]
     """Importance weights, as they were when last computed (`weighed`)."""
+    weights: Float[Array, " nodes"]
+    """The same, with sum one. They are kept: a program that exponentiates at every use takes seconds more to compile."""
+    log_mass: Float[Array, ""]
+    """The logarithm of the importance sampling estimate of the integral of prior x likelihood, above the level."""
     correction: Float[Array, " nodes"]
     """What the log-likelihoods were low by, at that time."""
     bank: Any
@@ -86,8 +90,11 @@ class Nodes(eqx.Module):
         """Nodes without filters, which have seen nothing."""
         z, none = proposal.point(white), jnp.zeros(white.shape[0])
         log_ratio = jax.vmap(chart.log_prior)(z) - proposal.log_density(white)
-        many = jnp.zeros((streams, white.shape[0]))
-        found = many, Compensated.zero(), many, none, none, jnp.asarray(0), none, none, None
+        many, weights = (
+            jnp.zeros((streams, white.shape[0])),
+            (none, jnp.ones_like(none) / len(none), jnp.zeros(()), none),
+        )
+        found = many, Compensated.zero(), many, none, none, jnp.asarray(0), *weights, None
         return cls(proposal, white, z, jax.vmap(chart.theta)(z), log_ratio, *found)
 
     def taken(self, increments: Float[Array, "streams nodes"], bank: Any, rounding: Array | None) -> "Nodes":
@@ -119,25 +126,26 @@ class Nodes(eqx.Module):
         return self.values > 0.5 * DEAD
 
     @property
-    def weights(self) -> Float[Array, " nodes"]:
-        return jax.nn.softmax(self.log_weights)
-
-    @property
     def effective(self) -> Float[Array, ""]:
         """The effective number of nodes."""
         return effective(self.weights)
-
-    @property
-    def log_mass(self) -> Float[Array, ""]:
-        """The logarithm of the importance sampling estimate of the integral of prior x likelihood, above the level."""
-        return jax.nn.logsumexp(self.log_weights) - jnp.log(float(self.z.shape[0]))
 
     def weighed(self) -> "Nodes":
         """The nodes with their present weights: prior x likelihood / the density that the node was drawn from."""
         found = self.log_ratio + _pooled(self.values)
         found = jnp.where(jnp.isnan(found), -jnp.inf, jnp.maximum(found, DEAD))
         correction = self._correction(found)
-        return eqx.tree_at(lambda n: (n.log_weights, n.correction), self, (found + correction, correction))
+        log_weights = found + correction
+        top = jnp.max(log_weights)
+        top = jnp.where(jnp.isfinite(top), top, 0.0)
+        weights = jnp.exp(log_weights - top)
+        total = jnp.sum(weights)
+        log_mass = jnp.log(total) + (top - log(len(weights)))
+        return eqx.tree_at(
+            lambda n: (n.log_weights, n.weights, n.log_mass, n.correction),
+            self,
+            (log_weights, weights / total, log_mass, correction),
+        )
 
     def apart(self) -> Float[Array, "streams nodes"]:
         """What each stream's log-likelihood differs by from the mean of all."""
@@ -167,7 +175,9 @@ def _pooled(values: Float[Array, "streams nodes"]) -> Float[Array, " nodes"]:
     alive = values > 0.5 * DEAD
     count = jnp.sum(alive, axis=0)
     mean = jnp.sum(jnp.where(alive, values, 0.0), axis=0) / jnp.maximum(count, 1)
-    return jnp.where(count > 0, mean + jnp.log(jnp.maximum(count, 1) / alive.shape[0]), DEAD)
+    streams = alive.shape[0]
+    share = jnp.asarray(np.log(np.maximum(np.arange(streams + 1), 1) / streams), values.dtype)[count]
+    return jnp.where(count > 0, mean + share, DEAD)
 
 
 def fitted(z: Float[Array, "many p"], weights: Float[Array, " many"], wider: Float[Array, ""] | float = 1.0) -> Student:
