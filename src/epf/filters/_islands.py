@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from epf.filters._base import BoundFilter, Info
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
-from epf.posterior._posterior import ErrorEstimate, Posterior, student
+from epf.posterior._posterior import ErrorEstimate, Posterior, Summary, student
 
 _MOVED = 5.0  # sds of an earlier posterior, beyond which paths from that time are doubted
 _SETTLED = 4  # the first of these times is 2 to this power: before it, a prior may be in conflict with the data
@@ -126,12 +126,7 @@ class IslandPosterior(Posterior):
 
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
         """The mean of the islands' quantiles, stretched about their mean to the pooled sd."""
-        (means, sds), found = self._each(lambda island: (island.moments(), island.quantiles(levels)))
-        mean, sd = _pooled(means, sds)
-        within = jnp.sqrt(jnp.mean(sds**2, axis=0))
-        stretch = jnp.where((within > 0.0) & jnp.isfinite(sd), sd / within, 1.0)
-        stretched = mean + stretch * (jnp.mean(found, axis=0) - mean)
-        return jnp.clip(stretched, jnp.min(found, axis=0), jnp.max(found, axis=0))
+        return _stretched(*self._each(lambda island: (island.moments(), island.quantiles(levels))))
 
     def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
         return jnp.mean(self._each(lambda island: island.marginal_density(index, grid)), axis=0)
@@ -158,7 +153,20 @@ class IslandPosterior(Posterior):
         return _pooled(*self._each(lambda island: island.state_moments()))
 
     def error(self) -> ErrorEstimate:
-        (means, sds), parts = self._each(lambda island: (island.moments(), island.error()))
+        return self._pooled_error(*self._each(lambda island: (island.moments(), island.error())))
+
+    def summary(self, levels: Float[Array, " levels"]) -> Summary:
+        """One pass over the islands, and so one loop in the program."""
+        each = self._each(lambda island: island.summary(levels))
+        return Summary(
+            _pooled(*each.moments),
+            _stretched(each.moments, each.quantiles),
+            _pooled(*each.state_moments),
+            self._pooled_error(each.moments, each.error),
+        )
+
+    def _pooled_error(self, moments: tuple[Array, Array], parts: ErrorEstimate) -> ErrorEstimate:
+        means, sds = moments
         mean, sd = _pooled(means, sds)
         scale = student(self.count) / jnp.sqrt(1.0 * self.count)
         of_mean = jnp.std(means, axis=0, ddof=1) / sd
@@ -171,6 +179,17 @@ class IslandPosterior(Posterior):
         spread = spread + jnp.where(moved > _MOVED, moved / _MOVED, 0.0)
         rest = jax.tree.map(lambda part: jnp.max(jnp.nan_to_num(part, posinf=jnp.inf), axis=0), parts)
         return eqx.tree_at(lambda error: error.monte_carlo, rest, spread)
+
+
+def _stretched(
+    moments: tuple[Float[Array, "islands p"], Float[Array, "islands p"]], found: Float[Array, "islands levels p"]
+) -> Float[Array, "levels p"]:
+    """The mean of the islands' quantiles, stretched about their mean to the pooled sd."""
+    mean, sd = _pooled(*moments)
+    within = jnp.sqrt(jnp.mean(moments[1] ** 2, axis=0))
+    stretch = jnp.where((within > 0.0) & jnp.isfinite(sd), sd / within, 1.0)
+    stretched = mean + stretch * (jnp.mean(found, axis=0) - mean)
+    return jnp.clip(stretched, jnp.min(found, axis=0), jnp.max(found, axis=0))
 
 
 def _pooled(means: Float[Array, "islands *shape"], sds: Float[Array, "islands *shape"]) -> tuple[Array, Array]:

@@ -21,9 +21,9 @@ def in_chunks(function: Callable[[Any, Any], Any], changed: Any, given: Any, row
     The result has the shapes of `changed`. `rows` is the number of entries per particle in the largest intermediate table.
     """
 
-    def chunk_by_chunk(changed: Any, given: Any, numbers: int) -> Any:
-        particles = jax.tree.leaves(changed)[0].shape[-1]
-        size = chunk_size(particles, numbers // rows)
+    particles = jax.tree.leaves(changed)[0].shape[-1]
+
+    def chunk_by_chunk(changed: Any, given: Any, size: int) -> Any:
         if size == particles:
             return function(changed, given)
 
@@ -36,8 +36,11 @@ def in_chunks(function: Callable[[Any, Any], Any], changed: Any, given: Any, row
 
         return jax.lax.fori_loop(0, particles // size, one, changed)
 
-    small, large = (partial(chunk_by_chunk, numbers=numbers) for numbers in (_IN_CACHE, _IN_MEMORY))
-    return jax.lax.platform_dependent(changed, given, cpu=small, default=large)
+    small, large = (chunk_size(particles, numbers // rows) for numbers in (_IN_CACHE, _IN_MEMORY))
+    if small == large:  # traced once
+        return chunk_by_chunk(changed, given, small)
+    in_cache, in_memory = (partial(chunk_by_chunk, size=size) for size in (small, large))
+    return jax.lax.platform_dependent(changed, given, cpu=in_cache, default=in_memory)
 
 
 def chunk_size(particles: int, most: int) -> int:

@@ -1,6 +1,7 @@
 """Compilation of whole programs, with the options that make it short."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, wraps
 from typing import Any, TypeVar, cast
 
@@ -15,6 +16,19 @@ _ONCE = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level":
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def is_tracing() -> bool:
+    """Whether a function around this call is being traced: then new arrays are traced too."""
+    return isinstance(jax.lax.full((), 0), Tracer)
+
+
+def evaluated() -> AbstractContextManager[Any]:
+    """Programs in this context run, even while a function around them is being traced.
+
+    JAX then runs operation by operation what does not depend on arguments, which takes seconds; so only then.
+    """
+    return jax.ensure_compile_time_eval() if is_tracing() else nullcontext()
 
 
 @lru_cache
@@ -49,8 +63,7 @@ def compiled(function: _Function, once: bool = False) -> _Function:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        # A function that is being traced traces new arrays too.
-        inside = any(isinstance(leaf, Tracer) for leaf in (*jax.tree.leaves((args, kwargs)), jax.lax.full((), 0)))
+        inside = is_tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs)))
         return program(*({} if inside else options(once)).items())(*args, **kwargs)
 
     return cast(_Function, call)

@@ -158,6 +158,7 @@ def ends_at_support(chart: Chart, low: Float[Array, " p"], high: Float[Array, " 
     return jnp.stack([low <= lowest + margin, high >= highest - margin])
 
 
+@compiled_once
 def prior_box(chart: Chart) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
     """The box outside of which the prior is more than 18 nats below its peak, along each parameter by itself.
 

@@ -5,7 +5,7 @@ implements moments, quantiles, densities and draws of the flat parameter vector;
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -86,6 +86,15 @@ def standard_error(white: Float[Array, "many p"], weights: Float[Array, " many"]
     return jnp.sqrt(jnp.sum(jnp.square(weights[None, :, None] * both), axis=1))
 
 
+class Summary(NamedTuple):
+    """Mean and sd of the parameters, their quantiles, mean and sd of the state, and the estimate of the error."""
+
+    moments: tuple[Float[Array, " p"], Float[Array, " p"]]
+    quantiles: Float[Array, "levels p"]
+    state_moments: tuple[Float[Array, "*state"], Float[Array, "*state"]]
+    error: ErrorEstimate
+
+
 class Posterior(eqx.Module):
     """The posterior of the parameters and the state, given the observations so far.
 
@@ -140,6 +149,10 @@ class Posterior(eqx.Module):
     def error(self) -> ErrorEstimate:
         """How far mean and sd may be off; not measured unless a representation knows better."""
         return ErrorEstimate.unknown(self.parameters.size)
+
+    def summary(self, levels: Float[Array, " levels"]) -> Summary:
+        """What a history keeps. Together, as a representation may compute all of it in one pass."""
+        return Summary(self.moments(), self.quantiles(levels), self.state_moments(), self.error())
 
     @property
     def in_pairs(self) -> bool:

@@ -25,11 +25,11 @@ class Record(eqx.Module):
 
 def record(info: Info, posterior: Posterior, quantile_levels: Float[Array, " quantile_levels"]) -> Record:
     """One step's row of the history."""
-    summary = (*posterior.moments(), posterior.quantiles(quantile_levels), *posterior.state_moments())
-    error = posterior.error()
+    found = posterior.summary(quantile_levels)
+    summary = (*found.moments, found.quantiles, *found.state_moments)
     # A NaN in the summary fails the step, whether or not the filter noticed.
     lost = jnp.any(jnp.array([jnp.any(jnp.isnan(part)) for part in summary]))
-    return Record(eqx.tree_at(lambda info: info.failed, info, info.failed | lost), *summary, error)
+    return Record(eqx.tree_at(lambda info: info.failed, info, info.failed | lost), *summary, found.error)
 
 
 def error_of_step(residual: float) -> float:

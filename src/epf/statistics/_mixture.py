@@ -8,6 +8,7 @@ each particle has marginals of its own, and quantiles are found by Newton's meth
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -118,8 +119,7 @@ class GibbsMixture(Posterior):
         zero = jnp.zeros((2, self.parameters.size))
         if not isinstance(gibbs, LogPolynomial):
             return ErrorEstimate(jnp.full_like(zero, jnp.nan), zero, zero, zero, zero)
-        points = _POINTS.get(self.parameters.size, _POINTS_OF_MANY)
-        densities = gibbs.marginal_densities(self.statistic, self.theta, points)
+        densities = _densities(gibbs, self.statistic, self.theta)
         at_support = jax.vmap(lambda low, high: ends_at_support(gibbs.chart, low, high), -1, -1)
         mass = jnp.where(at_support(self.statistic.low, self.statistic.high), 0.0, _beyond(densities))
         mass = jnp.sum(jnp.where(self.weights > 0.0, mass, 0.0) @ self.weights, axis=0)
@@ -132,8 +132,7 @@ class GibbsMixture(Posterior):
         gibbs = self.gibbs
         if not isinstance(gibbs, LogPolynomial) or not gibbs.shared:
             return None
-        points = _POINTS.get(self.parameters.size, _POINTS_OF_MANY)
-        densities = gibbs.marginal_densities(self.statistic, self.theta, points)
+        densities = _densities(gibbs, self.statistic, self.theta)
         box = Box(gibbs.chart, self.statistic.low[:, 0], self.statistic.high[:, 0])
         return GridDensity(box, jnp.where(self.weights > 0.0, densities, 0.0) @ self.weights)
 
@@ -146,3 +145,9 @@ class GibbsMixture(Posterior):
     ) -> Float[Array, " p"]:
         """The weighted mean over particles of a function of their marginals at the same points."""
         return jax.vmap(lambda one: method(one, points), in_axes=-1, out_axes=-1)(marginals) @ self.weights
+
+
+@eqx.filter_jit  # moments, quantiles and errors have it in common: it is traced once
+def _densities(gibbs: LogPolynomial, statistic: Any, theta: Float[Array, "p particles"]) -> Array:
+    """The marginal densities of every particle on its grid."""
+    return gibbs.marginal_densities(statistic, theta, _POINTS.get(theta.shape[0], _POINTS_OF_MANY))

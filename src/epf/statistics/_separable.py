@@ -21,7 +21,7 @@ from epf.model._parameters import Parameters
 from epf.model.structure._structure import Structure
 from epf.model.structure._verify import structure_of
 from epf.model.structure._words import words_of
-from epf.numerics._compile import compiled_once
+from epf.numerics._compile import compiled_once, evaluated
 from epf.numerics._keys import particle_keys, root_key, threefry_key
 from epf.numerics._linear_algebra import semidefinite_root
 from epf.numerics._sums import Compensated
@@ -46,7 +46,7 @@ class Separable(Gibbs):
     def of(cls, model: StateSpaceModel, structure: Structure) -> "Separable":
         params = parameters(model)
         params.require_unbounded()
-        with jax.ensure_compile_time_eval():
+        with evaluated():
             return cls(model, params, structure, _prior_sd(params))
 
     def init(self, x_0: Float[Array, "*state"]) -> Compensated:

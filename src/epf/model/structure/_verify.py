@@ -22,7 +22,7 @@ from epf.model._model import (
 from epf.model.structure._functions import Functions
 from epf.model.structure._reading import LAWS, log_density
 from epf.model.structure._structure import Structure, read_model
-from epf.numerics._compile import options
+from epf.numerics._compile import evaluated, options
 
 _POINTS = 6
 _TOLERANCE = 1000.0  # roundings
@@ -51,7 +51,7 @@ def disagreements(
     Every theta is tried with every state and observation. Points where the law itself has no finite density do not count.
     Infinity if the sums have no value where the law has one, at more than half of the points: they are of no use then.
     """
-    with jax.ensure_compile_time_eval():  # a filter may be bound inside a compiled program
+    with evaluated():  # a filter may be bound inside a compiled program
         thetas, data, own = jax.jit(lambda: _tried(model, u, points), compiler_options=options(once=True))()
     thetas, unit = np.asarray(thetas, float), float(jnp.finfo(jnp.zeros(()).dtype).eps)
     worst = {}
