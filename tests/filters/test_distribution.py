@@ -1,4 +1,4 @@
-"""The distribution of the marginal filter's nodes: its density, and how it follows skewed, long-tailed and double posteriors."""
+"""The distribution of the nodes: its density, and how it follows skewed, long-tailed and double posteriors."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,9 @@ def moments(z, weights):
 def test_the_density_is_that_of_the_points():
     """By the change of variables: the Jacobian of the map at random points, by automatic differentiation."""
     lower = jnp.array([[1.3, 0.0], [-0.6, 0.8]])
-    one = SkewStudent(jnp.array([5.0, -1.0]), jnp.array([0.1, 2.0]), jnp.array([0.9, -0.4]), jnp.array([1.0, 1.6]), lower)
+    one = SkewStudent(
+        jnp.array([5.0, -1.0]), jnp.array([0.1, 2.0]), jnp.array([0.9, -0.4]), jnp.array([1.0, 1.6]), lower
+    )
     white = jnp.asarray(np.random.default_rng(0).standard_t(6, (20, 2)))
     jacobians = jax.vmap(jax.jacfwd(lambda point: one.point(point[None])[0]))(white)
     expected = white_log_density(white) - jnp.linalg.slogdet(jacobians)[1]
