@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from numpyro.distributions import Distribution
+from numpyro.distributions import Delta, Distribution
 
 from epf.filters._bank import Seen
 from epf.model._laws import log_prob, log_weight_observed, support
@@ -60,7 +60,12 @@ class FiniteBank(eqx.Module):
         mass = jnp.exp(self.log_mass)
         if self.log_back is not None:
             back = jnp.moveaxis(jnp.exp(self.log_back), 1, 0)
-            then = jax.lax.scan(lambda m, given: (jnp.einsum("nk,nkl->nl", m, given),) * 2, mass, back)[1]
+
+            def before(later: Array, given: Array) -> tuple[Array, Array]:
+                earlier = jnp.einsum("nk,nkl->nl", later, given)
+                return earlier, earlier
+
+            then = jax.lax.scan(before, mass, back)[1]
             mass = jnp.moveaxis(jnp.concatenate([mass[None], then]), 0, 1)
         mean = mass @ self.values
         return mean, jnp.sqrt(jnp.sum(mass * jnp.square(self.values - mean[..., None]), axis=-1))
@@ -85,7 +90,8 @@ class FiniteFilters(eqx.Module):
             p = params.named(theta)
             first, shape = first_law(model, p), initial_law(model, p).event_shape
             law = transition_law(model, p, jnp.zeros(shape), u)
-            if _is_finite(law) and support(first).is_discrete and first.event_shape == () == law.event_shape:
+            starts = support(first).is_discrete or isinstance(first, Delta)
+            if _is_finite(law) and starts and first.event_shape == () == law.event_shape:
                 now = newest(model, jnp.zeros(shape))
                 found.extend([(law.enumerate_support(expand=False).shape[0], shape)] if now.shape == () else [])
 
@@ -93,8 +99,11 @@ class FiniteFilters(eqx.Module):
         if not found or found[0][0] > _MOST_VALUES:
             return None
         x, p = jnp.zeros(found[0][1]), params.named(params.sample(jax.random.key(0)))
+        first = first_law(model, p)
         values = jnp.asarray(transition_law(model, p, x, u).enumerate_support(expand=False), float)
         kept = jax.vmap(lambda value: newest(model, advance(model, x, value)))(values)
+        if isinstance(first, Delta) and not bool(jnp.any(first.v == values)):
+            return None
         return cls(params, values, x.shape) if bool(jnp.all(kept == values)) else None
 
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> FiniteBank:
