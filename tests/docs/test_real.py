@@ -103,7 +103,7 @@ def test_the_page_of_the_sensors_says_what_was_measured():
 
 def test_the_sensors_run_in_small(tmp_path, quick_compilation):
     """Every sensor has joined, and means agree with the exact ones to the error of so few particles."""
-    found, outcome = sensors.measured(100, 33, epf.Storvik(100))
+    found, outcome = sensors.measured(100, 33, epf.Storvik(200))
     assert outcome["failed"] == outcome["found"] == 1
     # So few particles are far off for some; most are not.
     assert np.median(np.abs(np.log(found["mean"] / found["answer"]))) < 0.1
