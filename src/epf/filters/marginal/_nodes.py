@@ -75,8 +75,7 @@ class Nodes(eqx.Module):
         top = jnp.where(top > 0.5 * DEAD, top, 0.0)
         block, t = self.block + jnp.maximum(increments, DEAD), self.t + 1
         ends = t % _BLOCK == 0
-        spread = jnp.var(block, axis=0, ddof=1) if block.shape[0] > 1 else jnp.zeros_like(self.variance)
-        variance = jnp.minimum(self.variance + jnp.where(ends, spread, 0.0), -DEAD)
+        variance = jnp.minimum(self.variance + jnp.where(ends, _spread(block, values > 0.5 * DEAD), 0.0), -DEAD)
         return eqx.tree_at(
             lambda n: (n.values, n.level, n.block, n.variance, n.rounding, n.t, n.bank),
             self,
@@ -137,6 +136,17 @@ class Nodes(eqx.Module):
         slopes = solve(cholesky(square), (design * near[:, None]).T @ (variance - middle))
         # Far from the nodes that count the parabola says nothing: a node's own variance bounds it.
         return 0.5 * jnp.clip(middle + design @ slopes, 0.0, 2.0 * jnp.maximum(self.variance, middle))
+
+
+def _spread(block: Float[Array, "streams nodes"], alive: Bool[Array, "streams nodes"]) -> Float[Array, " nodes"]:
+    """The variance over the streams that live. One that died has no number, and what it lacks is in `_pooled`."""
+    streams = block.shape[0]
+    if streams == 1:
+        return jnp.zeros(block.shape[1])
+    count = jnp.sum(alive, axis=0)
+    middle = jnp.sum(jnp.where(alive, block, 0.0), axis=0) / jnp.maximum(count, 1)
+    among = jnp.var(jnp.where(alive, block, middle), axis=0, ddof=1)
+    return among * ((streams - 1) / jnp.maximum(count - 1, 1))
 
 
 def _pooled(values: Float[Array, "streams nodes"]) -> Float[Array, " nodes"]:
