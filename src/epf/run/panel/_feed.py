@@ -81,6 +81,14 @@ class SeriesFeed(Feed):
         self._key = key
         super().__init__(stream, None)
 
+    def push(self, stream: Any, before: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
+        """The panel makes a new stream for each update."""
+        before, self._stream = self._stream, stream
+        super().push(stream, before, row, ys, seconds)
+
+    def _state_of(self, latest: Any, before: Any) -> Any:
+        return before._state
+
     def _numbers(self) -> dict[str, Any]:
         return super()._numbers() | {"file": f"series {self._key}"}
 
@@ -111,7 +119,7 @@ class PanelFeed:
         for i, key in enumerate(updated.keys) if watched else ():
             if key in watched:
                 row = [rows[key]] if key in rows else None
-                watched[key].push(self._panel[key], row, ys[i : i + 1], seconds / len(updated.keys))
+                watched[key].push(self._panel[key], None, row, ys[i : i + 1], seconds / len(updated.keys))
 
     def find(self, name: str) -> Board | None:
         """The board of a series, by its key as JSON has it; its history begins when it is first asked for."""

@@ -9,6 +9,7 @@ import hmac
 import ipaddress
 import secrets
 import socket
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -206,7 +207,9 @@ class Handler(BaseHTTPRequestHandler):
             while not board.closed:
                 view = board.wait(version, _PING)
                 if view.version > version:
+                    began = time.thread_time()
                     version, seen = view.version, self._tell(view, seen)
+                    board.told(time.thread_time() - began)
                 else:
                     self.wfile.write(b": still here\n\n")
                     self.wfile.flush()

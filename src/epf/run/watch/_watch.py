@@ -2,6 +2,7 @@
 
 import atexit
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,12 +43,9 @@ class Watch:
             raise
         self.url = self._server.url
         self.port = self._server.server_port
+        self.push: Callable[..., None] = getattr(source, "push", _nothing)
+        """Takes a stream's news, after an update."""
         atexit.register(self.close)  # a thread that computes while Python ends could crash it
-
-    def push(self, stream: Any, row: Any, ys: Any, seconds: float) -> None:
-        """A stream's news, after an update."""
-        if self._server is not None and isinstance(self._source, Feed):
-            self._source.push(stream, row, ys, seconds)
 
     @property
     def track(self) -> Track | None:
@@ -67,6 +65,7 @@ class Watch:
         """End the page; the stream goes on."""
         if self._server is not None:
             atexit.unregister(self.close)
+            self.push = _nothing
             self._source.close()
             self._server.stop()
             self._server = None
@@ -79,6 +78,10 @@ class Watch:
 
     def __repr__(self) -> str:
         return f"Watch({self.url})" if self._server is not None else "Watch(closed)"
+
+
+def _nothing(*_: object) -> None:
+    """Nobody looks."""
 
 
 def watch_stream(stream: Any, track: Track | None, port: int, host: str, token: str | None) -> Watch:
