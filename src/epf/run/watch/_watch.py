@@ -13,6 +13,7 @@ from epf.run.watch._feed import Feed
 from epf.run.watch._follow import Follower
 from epf.run.watch._server import Server
 from epf.run.watch._track import Track
+from epf.storage._tensors import inspect
 
 
 class Source(Protocol):
@@ -90,5 +91,9 @@ def watch_stream(stream: Any, track: Track | None, port: int, host: str, token: 
 
 
 def watch_file(path: str | os.PathLike[str], port: int = 0, host: str = "127.0.0.1", token: str | None = None) -> Watch:
-    """A page of a checkpoint or a saved result, which another process may be writing."""
-    return Watch(Follower(Path(path)), port, host, token)
+    """A page of the checkpoint of a stream or a panel, or of a saved result, which another process may be writing."""
+    from epf.run.panel._follow import PanelFollower  # panels have pages too
+
+    path = Path(path)
+    kind = PanelFollower if not path.is_dir() and inspect(path).header.get("kind") == "panel" else Follower
+    return Watch(kind(path), port, host, token)
