@@ -201,12 +201,13 @@ class PanelFeed:
 
 
 def overview(
-    keys: list[Key], rows: Rows, labels: Sequence[str], facts: MethodFacts, surprise: np.ndarray
+    keys: list[Key], rows: Rows, labels: Sequence[str], facts: MethodFacts, surprise: np.ndarray | None = None
 ) -> dict[str, Any]:
-    """Counts of all series, and a table of the worst and the most surprising."""
+    """Counts of all series, and a table of the worst and, if that is known, the most surprising."""
     level, worst = levels(rows, facts)
-    by_verdict, by_surprise = np.lexsort((-worst, -level))[:_SHOWN], np.argsort(-surprise, kind="stable")[:_SHOWN]
-    shown = list(dict.fromkeys([*by_verdict.tolist(), *by_surprise.tolist()]))
+    shown = np.lexsort((-worst, -level))[:_SHOWN].tolist()
+    if surprise is not None:
+        shown = list(dict.fromkeys([*shown, *np.argsort(-surprise, kind="stable")[:_SHOWN].tolist()]))
     first = len(labels[:_PARAMETERS])
     return {
         "series": len(keys),
@@ -220,7 +221,7 @@ def overview(
                 "level": int(level[i]),
                 "word": LEVELS[level[i]],
                 "error": plain(float(worst[i])),
-                "surprise": plain(float(surprise[i])),
+                **({} if surprise is None else {"surprise": plain(float(surprise[i]))}),
                 "set_aside": bool(rows.record.info.collapsed[i, 0]),
                 "mean": plain(np.asarray(rows.record.mean[i, 0, :first], float)),
                 "sd": plain(np.asarray(rows.record.sd[i, 0, :first], float)),

@@ -9,7 +9,6 @@ from threading import Lock
 from typing import Any
 
 import jax
-import numpy as np
 
 from epf.results._certificate import Certificate, error_history
 from epf.results._verdict import judge_run
@@ -36,7 +35,7 @@ class PanelFollower(Follower):
     def _read(self, stamp: tuple[int, ...]) -> None:
         saved = read_overview(self._path)
         try:
-            table = overview(saved.keys, saved.rows, saved.labels, saved.facts, np.zeros(len(saved.keys)))
+            table = overview(saved.keys, saved.rows, saved.labels, saved.facts)
             _summary(saved, 0)
         except (TypeError, ValueError, IndexError):  # arrays of other shapes
             raise malformed(self._path, "series") from None
