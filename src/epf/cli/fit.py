@@ -87,19 +87,34 @@ def run(
     result = fit(model, y, method, seed=seed, inputs=us, accuracy=accuracy, budget=budget, progress=progress)
     seen = y[: result.num_observations]
     wanted = [(out, result.save), (plot, lambda path: _draw(result, path)), (report, partial(result.report, y=seen))]
-    written, error = write_all([(path, write) for path, write in wanted if path is not None])
-    if as_json:
-        print(json.dumps(as_dictionary(result, warned), allow_nan=False))
+    answered = as_dictionary(result, warned) if as_json else None
+    finish(wanted, answered, quiet, lambda written: _print(result, written), result.interrupted)
+
+
+def finish(
+    wanted: list[tuple[Path | None, Callable[[Path], Any]]],
+    answer: dict[str, Any] | None,
+    quiet: bool,
+    show: Callable[[list[Path]], None],
+    interrupted: bool = False,
+) -> None:
+    """How a command ends: write the files that are wanted, print the answer (as JSON, if there is one), then raise.
+
+    What cannot be written never costs the answer.
+    """
+    written, error = _write_all([(path, write) for path, write in wanted if path is not None])
+    if answer is not None:
+        print(json.dumps(answer, allow_nan=False))
     elif not quiet:
-        _print(result, written)
+        show(written)
     if error is not None:
         raise error
-    if result.interrupted:
+    if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def write_all(wanted: list[tuple[Path, Callable[[Path], Any]]]) -> tuple[list[Path], EPFError | None]:
-    """Write what can be written: the paths, and the first error, which never costs the answer."""
+def _write_all(wanted: list[tuple[Path, Callable[[Path], Any]]]) -> tuple[list[Path], EPFError | None]:
+    """Write what can be written: the paths, and the first error."""
     written, error = [], None
     for path, write in wanted:
         try:

@@ -35,7 +35,7 @@ from epf.run._checks import (
 from epf.run._default import ACCURACY, BUDGET, choose, reach, size_of
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Course, Data, FilterEngine, IterationEngine, Ran, fill, power_of_two, run
-from epf.run._warnings import failure, warn_of_error, warn_of_interrupt, warn_of_steps
+from epf.run._warnings import failure, warn_of_error, warn_of_interrupt, warn_of_steps, why_impossible
 
 _STEPS, _ITERATIONS = (1024, 16), (256, 4)  # room of a block, and the size of the first one
 _CONVERGED = 1.1  # R-hat above which chains have not converged
@@ -245,10 +245,10 @@ def _fit_sequential(
     result.paused, result.clock, result.interrupted = ran.paused, ran.clock, ran.interrupted
     result.inputs, result.past = 0 if us is None else us.shape[1], buffer.arrays(ran.done)
     if ran.failed:
+        why = why_impossible(model, row, "look at that value, give observation() heavier tails, or widen the prior")
         raise NumericalError(
             f"At t = {ran.done + 1} (row {ran.done - first} of y) no theta of {type(method).__name__} could explain the "
-            "observation, or the model gave no finite number there: look at that value, give observation() heavier tails, "
-            "or widen the prior; what was learned before is in the error's `result`.",
+            f"observation{why}; what was learned before is in the error's `result`.",
             ran.done + 1,
             result,
         )
@@ -321,8 +321,7 @@ def _begin(method: Offline, model: StateSpaceModel, root: Any, data: Data) -> tu
     if not bool(settled.has_begun(state)):
         raise NumericalError(
             f"{type(method).__name__} found no value of the parameters under which the series is possible: every likelihood "
-            "it tried was zero. Look for an outlier that observation() excludes, or narrow the prior to where the model "
-            "works.",
+            f"it tried was zero{why_impossible(model, None if data.us is None else data.us[0], 'look for an outlier')}.",
             0,
         )
     return settled, state

@@ -145,12 +145,6 @@ def loop(
 run_block = compiled(loop)
 
 
-@compiled
-def summary_of(engine: FilterEngine, state: Any, info: Info) -> Record:
-    """The row of the record after a step, with the bits that it has within a block."""
-    return engine.summary(state, info)
-
-
 class Ran(NamedTuple):
     """What there is after a run: `done` steps in all, the `record` of those of this run, and how it went."""
 

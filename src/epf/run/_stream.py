@@ -33,7 +33,6 @@ from epf.run._checks import (
 from epf.run._default import choose
 from epf.run._incoming import Incoming, Rows, as_row
 from epf.run._replay_buffer import ReplayBuffer
-from epf.run._runner import FilterEngine, summary_of
 from epf.run._saved_stream import layouts
 from epf.run._stepper import ROOM, Stepper, fields, row_of
 from epf.run._warnings import failure, warn_of_steps
@@ -73,6 +72,8 @@ class Stream:
         True
     """
 
+    _changing = False  # while an update is taken over; a page copies the stream from another thread
+
     def __init__(
         self,
         model: StateSpaceModel,
@@ -85,11 +86,8 @@ class Stream:
         if method is None:
             method = choose(model, first_row(model))
         check_method(method)
-        self.model = model
-        self.method = method
-        self.seed = check_seed(seed)
-        self.num_observations = 0
-        self.position = 0
+        self.model, self.method, self.seed = model, method, check_seed(seed)
+        self.num_observations = self.position = 0
         """Number of input rows consumed; whoever skips a row adds to it, and a checkpoint remembers it."""
         self.notes: dict[str, str] = {}
         """What whoever feeds the stream wants a checkpoint to remember."""
@@ -151,21 +149,25 @@ class Stream:
                 if last:
                     self._advance(rows.some(0, last), u, began)
                 raise
-            self._collapsed = self._collapsed.after(info["collapsed"][last:], t)
-            self._invalid = self._invalid.after(info["invalid"][last:], t)
-        self._incoming.taken(rows)
-        self._packed, self._replayed, self._start = steps.packed, steps.replayed, None
-        self._info, self._row = row_of(steps.info, slice(last, None)) if last else steps.info, None
-        self.num_observations = t
-        self.position += steps.taken
-        for score, residual in zip(info["log_evidence"].tolist(), info["residual"].tolist(), strict=True):
-            self.log_evidence += score
-            self._error_before, self._error = self._error, self._error + error_of_step(residual)
-        self._uncounted = (*self._uncounted, rows.ys[: last + 1])
-        if len(self._uncounted) == _UNCOUNTED:
-            self._counted, self._uncounted = self._observed, ()
-        if self._watch is not None:
-            self._watch.push(self, as_row(u), rows.ys, time.perf_counter() - began)
+        self._changing = True
+        try:
+            if flagged:
+                self._collapsed = self._collapsed.after(info["collapsed"][last:], t)
+                self._invalid = self._invalid.after(info["invalid"][last:], t)
+            self._incoming.taken(rows)
+            self._packed, self._replayed, self._start = steps.packed, steps.replayed, None
+            self._info, self._row = row_of(steps.info, slice(last, None)) if last else steps.info, None
+            self.num_observations, self.position = t, self.position + steps.taken
+            for score, residual in zip(info["log_evidence"].tolist(), info["residual"].tolist(), strict=True):
+                self.log_evidence += score
+                self._error_before, self._error = self._error, self._error + error_of_step(residual)
+            self._uncounted = (*self._uncounted, rows.ys[: last + 1])
+            if len(self._uncounted) == _UNCOUNTED:
+                self._counted, self._uncounted = self._observed, ()
+            if self._watch is not None:
+                self._watch.push(self, packed, as_row(u), rows.ys, time.perf_counter() - began)
+        finally:
+            self._changing = False
         return steps.info
 
     def _look_at(self, info: Info, t: int) -> None:
@@ -205,10 +207,8 @@ class Stream:
     def _record(self) -> Record | None:
         """The summary of the last update, made when it is first asked for."""
         if self._row is None and self._info is not None:
-            assert self._bound is not None
-            engine = FilterEngine(self._bound, self._levels)
-            found = summary_of(engine, self._state, row_of(self._info, 0))
-            self._row = jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)
+            assert self._stepper is not None
+            self._row = self._stepper.summary(self._packed, self._info, self._levels)
         return self._row
 
     @property
