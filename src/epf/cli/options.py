@@ -30,6 +30,10 @@ METHOD_NAMES = ", ".join(METHODS)
 Method = Annotated[str | None, typer.Option(help=f"One of {METHOD_NAMES}. [default: epf]")]
 Particles = Annotated[int | None, typer.Option(min=1, help="Number of particles.")]
 Order = Annotated[int | None, typer.Option(min=1, help="Order of the polynomials (epf, marginal).")]
+Dask = Annotated[
+    str | None,
+    typer.Option(help="Scheduler of a Dask cluster, tcp://HOST:8786, or local: a process per core of this machine."),
+]
 Port = Annotated[
     int | None, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free one. [default: 8700]")
 ]

@@ -32,6 +32,8 @@ def run(
     accuracy: float,
     budget: float,
     seed: int,
+    dask: str | None,
+    chunk: int,
     quiet: bool,
     as_json: bool,
     out: Path | None,
@@ -53,6 +55,8 @@ def run(
         accuracy=accuracy,
         budget=budget,
         progress=progress,
+        map=dask,
+        chunk=chunk,
     )
     wanted = [(out, lambda path: _write_table(panel, path)), (report, panel.report)]
     written, error = write_all([(path, write) for path, write in wanted if path is not None])
