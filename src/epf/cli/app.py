@@ -13,6 +13,7 @@ from epf.cli.options import (
     Arguments,
     Columns_,
     Dask,
+    Devices,
     Format,
     Host,
     Inputs,
@@ -99,6 +100,7 @@ def fit(
     plot: Annotated[Path | None, typer.Option(help="Figure of the parameters over time, .png or .pdf.")] = None,
     report: Annotated[Path | None, typer.Option(help="HTML report that opens offline.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    devices: Devices = None,
     quiet: Quiet = False,
 ) -> None:
     """Learn a model's parameters from a file of observations."""
@@ -122,6 +124,7 @@ def fit(
             accuracy=accuracy,
             budget=budget,
             seed=seed,
+            devices=devices,
             quiet=quiet,
             as_json=as_json,
             out=out,

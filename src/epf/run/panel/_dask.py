@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from epf.errors import EPFError, SettingError, kind
 from epf.run.panel._chunks import Map, Part, Work
@@ -28,7 +28,7 @@ _SECONDS = 30.0  # to wait for the first worker
 def as_map(given: Any) -> Iterator[Map | None]:
     """A `map` as it is; or that of a Dask client, of the scheduler at an address, or of this machine's cores."""
     if given is None or callable(given):
-        yield given
+        yield cast(Map | None, given)
         return
     try:
         import distributed  # pyright: ignore[reportMissingImports]

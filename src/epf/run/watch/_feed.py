@@ -17,6 +17,7 @@ import numpy as np
 
 from epf.errors import reason
 from epf.filters._base import posterior_of
+from epf.filters._islands import together
 from epf.results._forecast import forecast
 from epf.run._stepper import fields
 from epf.run.watch._board import Board
@@ -250,12 +251,14 @@ class Feed:
         if latest._bound is None or track is None:
             return
         try:
-            self._look = look(posterior_of(latest._bound, latest._state), t, len(track.layout.parameters))
+            self._look = look(posterior_of(*together(latest._bound, latest._state)), t, len(track.layout.parameters))
             values = np.full(len(track.layout.columns), np.nan)
             for level, quantiles in zip(LEVELS, self._look.quantiles, strict=True):
                 values[track.layout.place(f"q{level:g}")] = quantiles
             if before._bound is not None and before.num_observations == t - 1:
-                ahead = forecast(latest.model, posterior_of(before._bound, before._state), t - 1, 1, row, _DRAWS, 0)
+                ahead = forecast(
+                    latest.model, posterior_of(*together(before._bound, before._state)), t - 1, 1, row, _DRAWS, 0
+                )
                 for level in LEVELS:
                     place = track.layout.place(f"f{level:g}")
                     values[place] = ahead.quantile(level).ravel()[: place.stop - place.start]
