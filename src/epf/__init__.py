@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from epf.results._score import score as score
     from epf.run._compare import Comparison as Comparison
     from epf.run._compare import compare as compare
+    from epf.run._consume import consume as consume
     from epf.run._explain import Explanation as Explanation
     from epf.run._explain import explain as explain
     from epf.run._fit import fit as fit
@@ -87,6 +88,7 @@ _LATE = {
     "Comparison": "epf.run._compare",
     "cache": "epf.storage._cache",
     "compare": "epf.run._compare",
+    "consume": "epf.run._consume",
     "Explanation": "epf.run._explain",
     "explain": "epf.run._explain",
     "fit": "epf.run._fit",

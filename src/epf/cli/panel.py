@@ -28,6 +28,8 @@ def run(
     accuracy: float,
     budget: float,
     seed: int,
+    dask: str | None,
+    chunk: int,
     quiet: bool,
     as_json: bool,
     out: Path | None,
@@ -49,6 +51,8 @@ def run(
         accuracy=accuracy,
         budget=budget,
         progress=progress,
+        map=dask,
+        chunk=chunk,
     )
     wanted = [(out, lambda path: _write_table(panel, path)), (report, panel.report)]
     answered = _as_dictionary(panel, warned) if as_json else None

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, UInt32
 
 from epf.filters._base import BoundFilter, Info, Past, ReplayingFilter, strong
+from epf.filters._islands import is_spread
 from epf.numerics._compile import options
 from epf.numerics._keys import root_of, root_words
 from epf.results._record import Record
@@ -35,8 +36,10 @@ class Part(NamedTuple):
     words: int
 
     @classmethod
-    def of(cls, leaf: Any) -> "Part":
+    def of(cls, leaf: Any, apart: bool = False) -> "Part":
         size, dtype = prod(np.shape(leaf)), leaf.dtype
+        if apart:
+            return cls(np.shape(leaf), dtype, 0)
         packs = jnp.issubdtype(dtype, jnp.bool_) or (jnp.issubdtype(dtype, jnp.number) and dtype.itemsize in (4, 8))
         return cls(np.shape(leaf), dtype, size * max(dtype.itemsize // 4, 1) if packs and size < _LARGE else 0)
 
@@ -48,9 +51,9 @@ class Packing(NamedTuple):
     parts: tuple[Part, ...]
 
     @classmethod
-    def of(cls, tree: Any) -> "Packing":
+    def of(cls, tree: Any, apart: bool = False) -> "Packing":
         leaves, structure = jax.tree.flatten(tree)
-        return cls(structure, tuple(map(Part.of, leaves)))
+        return cls(structure, tuple(Part.of(leaf, apart) for leaf in leaves))
 
     def pack(self, tree: Any) -> tuple[UInt32[Array, " words"], list[Array]]:
         """To be compiled."""
@@ -110,7 +113,8 @@ class Program:
         self._are_numbers = tuple(isinstance(leaf, jax.Array | np.ndarray | np.generic) for leaf in leaves)
         self._settings = tuple(leaf for leaf, is_number in zip(leaves, self._are_numbers, strict=True) if not is_number)
         self.fixed = Packing.of((self.numbers_of(bound), np.zeros(2, np.uint32)))
-        self.state, self.outside = Packing.of(state), Packing.of(outside)
+        # In one array, parts that are on different devices would come together on each.
+        self.state, self.outside = Packing.of(state, apart=is_spread(bound)), Packing.of(outside)
         self.columns: list[tuple[str, int, int, Any]] = []  # of an Info; known once the program is traced
         self._key = self._structure, self._are_numbers, self._settings, self.fixed, self.state, self.outside
         self.run = jax.jit(self._run, compiler_options=options())

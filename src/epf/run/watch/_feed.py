@@ -18,6 +18,7 @@ import numpy as np
 
 from epf.errors import reason
 from epf.filters._base import posterior_of
+from epf.filters._islands import together
 from epf.results._forecast import forecast
 from epf.results._record import Record
 from epf.run._stepper import fields
@@ -221,12 +222,12 @@ class Feed:
         if latest._bound is None or track is None:
             return
         try:
-            self._look = look(posterior_of(latest._bound, latest._state), t, len(track.layout.parameters))
+            self._look = look(posterior_of(*together(latest._bound, latest._state)), t, len(track.layout.parameters))
             values = np.full(len(track.layout.columns), np.nan)
             for level, quantiles in zip(LEVELS, self._look.quantiles, strict=True):
                 values[track.layout.place(f"q{level:g}")] = quantiles
             if noted == t:
-                earlier = posterior_of(latest._bound, self._state_of(latest, before))
+                earlier = posterior_of(*together(latest._bound, self._state_of(latest, before)))
                 ahead = forecast(latest.model, earlier, t - 1, 1, row, _DRAWS, 0)
                 for level in LEVELS:
                     place = track.layout.place(f"f{level:g}")
