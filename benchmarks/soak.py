@@ -3,7 +3,8 @@
     python -m benchmarks soak
 
 "cpu" is the processor time of all threads in one update, "rss" the resident memory in MiB. `SOAK_SECONDS` ends each method
-after so many seconds; what was found until then is printed and stored. Linux only.
+after so many seconds; what was found until then is printed and stored. `SOAK_METHOD` names one method, as in `CASES`. Linux
+only.
 """
 
 import os
@@ -67,5 +68,5 @@ if __name__ == "__main__":
     if not sys.platform.startswith("linux"):
         sys.exit("The soak reads /proc: it runs on Linux only.")
     found: list[dict[str, Any]] = []
-    for each in CASES:
+    for each in [os.environ["SOAK_METHOD"]] if "SOAK_METHOD" in os.environ else CASES:
         soak(each, found, float(os.environ.get("SOAK_SECONDS", "inf")))

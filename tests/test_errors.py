@@ -18,6 +18,7 @@ from epf.errors import (
     NumericalError,
     SettingError,
     UnknownParameterError,
+    UnknownSettingError,
     UnsupportedModelError,
 )
 from epf.model._check import check_model, check_observations
@@ -908,6 +909,24 @@ def test_a_stream_warns_of_an_outlier_and_goes_on():
     assert np.isfinite(list(stream.posterior.mean.values())).all()
 
 
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: epf.EPF(partices=100),
+            ("EPF has no setting 'partices'", "did you mean 'particles'?", "approximation"),
+        ),
+        (lambda: epf.PMMH(chain=2), ("PMMH has no setting 'chain'", "did you mean 'chains'?", "warmup")),
+        (lambda: epf.SIR(zzz=1), ("SIR has no setting 'zzz': it has particles,",)),
+        (lambda: epf.zoo.Sin(sgima=1.0), ("Sin has no setting 'sgima'", "did you mean 'sigma'?")),
+        (lambda: epf.proposals.Bootstrap(a=1), ("Bootstrap has no setting 'a'", "it has no settings")),
+    ],
+)
+def test_a_setting_that_does_not_exist(make, words):
+    with raises(UnknownSettingError, *words):
+        make()
+
+
 # --- the errors themselves ------------------------------------------------------------------------------------------
 
 
@@ -917,6 +936,7 @@ def test_every_error_can_be_caught_as_one_of_the_library_and_as_one_of_python():
         DataError: ValueError,
         SettingError: ValueError,
         UnknownParameterError: KeyError,
+        UnknownSettingError: TypeError,
         UnsupportedModelError: TypeError,
         NumericalError: ArithmeticError,
     }.items():

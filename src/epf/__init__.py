@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from epf.model._lagged import Lagged as Lagged
     from epf.model._model import StateSpaceModel as StateSpaceModel
     from epf.model._model import fix as fix
+    from epf.model._numpyro import from_numpyro as from_numpyro
     from epf.model._simulate import simulate as simulate
     from epf.model._statsmodels import from_statsmodels as from_statsmodels
     from epf.offline._particle_gibbs import ParticleGibbs as ParticleGibbs
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from epf.results._score import score as score
     from epf.run._compare import Comparison as Comparison
     from epf.run._compare import compare as compare
+    from epf.run._consume import consume as consume
     from epf.run._explain import Explanation as Explanation
     from epf.run._explain import explain as explain
     from epf.run._fit import fit as fit
@@ -72,6 +74,7 @@ _LATE = {
     "Lagged": "epf.model._lagged",
     "StateSpaceModel": "epf.model._model",
     "fix": "epf.model._model",
+    "from_numpyro": "epf.model._numpyro",
     "simulate": "epf.model._simulate",
     "from_statsmodels": "epf.model._statsmodels",
     "ParticleGibbs": "epf.offline._particle_gibbs",
@@ -85,6 +88,7 @@ _LATE = {
     "Comparison": "epf.run._compare",
     "cache": "epf.storage._cache",
     "compare": "epf.run._compare",
+    "consume": "epf.run._consume",
     "Explanation": "epf.run._explain",
     "explain": "epf.run._explain",
     "fit": "epf.run._fit",

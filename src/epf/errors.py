@@ -16,6 +16,7 @@ __all__ = [
     "SettingError",
     "UnavailableError",
     "UnknownParameterError",
+    "UnknownSettingError",
     "UnsupportedModelError",
 ]
 
@@ -79,6 +80,18 @@ class SettingError(EPFError, ValueError):
         ... except epf.errors.SettingError as error:
         ...     print(error)
         SIR(particles=-1): must be a whole number, 1 or more.
+    """
+
+
+class UnknownSettingError(SettingError, TypeError):
+    """A method, or a part of one, has no setting of the given name.
+
+    Examples:
+        >>> try:
+        ...     epf.SIR(partices=100)
+        ... except epf.errors.UnknownSettingError as error:
+        ...     print(error)
+        SIR has no setting 'partices': did you mean 'particles'? It has particles, ...
     """
 
 

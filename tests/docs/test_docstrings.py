@@ -26,7 +26,13 @@ from epf.run.watch._watch import Watch
 pytest.importorskip("matplotlib").use("Agg")
 
 RETURNED = (Answer, Forecast, Residuals, Certificate, Verdict, Smoothed, Watch)
-NEEDS = {"epf.from_statsmodels": "statsmodels", "epf.to_river": "river", "epf.Result": "plotly", "epf.Chains": "arviz"}
+NEEDS = {
+    "epf.from_statsmodels": "statsmodels",
+    "epf.to_river": "river",
+    "epf.consume": "nats",
+    "epf.Result": "plotly",
+    "epf.Chains": "arviz",
+}
 # Users only choose these. Their methods are for those who extend the library (docs/extending.md has working skeletons).
 CHOSEN = ("epf.filters.", "epf.offline.", "epf.statistics.", "epf.smc.", "epf.posterior.samplers.", "epf.model.")
 # For other rooms of the library.

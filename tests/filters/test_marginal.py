@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,10 @@ from scipy import optimize, stats
 import epf
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters._bank import Filters
+from epf.filters.marginal._nodes import Nodes, Student
+from epf.model._model import parameters
 from epf.numerics._keys import root_key, step_key
+from epf.posterior._chart import Chart
 from models import AR, grid_posterior, kalman
 from scoring import reference, rms, scores
 
@@ -413,3 +417,24 @@ def test_a_step_is_handed_every_row_that_it_may_replay(t, replayed):
     first, begins = int(bound.next_replayed(where)), max(replayed, 0)
     assert first <= (0 if t + 1 <= 4 else begins)
     assert min(begins + 4, t + 1) <= first + 4
+
+
+def test_a_stream_that_died_tells_nothing_of_the_variance_of_the_others():
+    """Of equal nodes, one with a dead stream of four has three quarters of the likelihood, and no correction adds to it."""
+    chart = Chart.of_real_line(parameters(AR()))
+    white = jnp.asarray(np.random.default_rng(1).normal(size=(12, 2)), float)
+    nodes = Nodes.drawn(chart, Student(jnp.zeros(2), jnp.eye(2)), white, streams=4)
+    nodes = eqx.tree_at(lambda n: n.log_ratio, nodes, jnp.zeros(12))
+    noise = np.random.default_rng(2).normal(size=(4, 12))
+    for t in range(40):
+        increments = jnp.asarray(noise / 40.0).at[2, 5].set(-jnp.inf if t == 7 else 0.0)
+        nodes = nodes.taken(increments, None, None)
+    alive = np.arange(4) != 2
+    variance = (noise / 2).var(axis=0, ddof=1) * 2  # of two blocks of 20 steps
+    variance[5] = (noise[alive, 5] / 2).var(ddof=1) * 2
+    assert nodes.variance == pytest.approx(variance, rel=1e-4)
+    expected = noise.mean(axis=0)
+    expected[5] = noise[alive, 5].mean() + np.log(0.75)
+    weighed = nodes.weighed()
+    assert np.ptp(weighed.log_weights - weighed.correction - expected) < 1e-4
+    assert weighed.correction.max() <= nodes.variance.max()

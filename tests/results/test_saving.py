@@ -98,7 +98,7 @@ def test_a_forecast_of_a_known_model_is_the_kalman_prediction():
         variance = (H @ P @ H.T + R)[0, 0]
         error = np.sqrt(variance / 20_000)
         assert abs(ahead.mean[k, 0] - (H @ m)[0]) < 4 * error
-        assert np.var(ahead.y[:, k, 0]) == pytest.approx(variance, rel=4 * np.sqrt(2 / 20_000))
+        assert ahead.sd[k, 0] ** 2 == pytest.approx(variance, rel=4 * np.sqrt(2 / 20_000))
         low, high = ahead.interval(0.9)
         assert (high - low)[k, 0] == pytest.approx(2 * 1.645 * np.sqrt(variance), rel=0.04)
     dataset = ahead.to_xarray()

@@ -5,7 +5,8 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf.errors import UnsupportedModelError
+from epf.errors import NumericalError, UnsupportedModelError
+from epf.run._warnings import why_impossible
 from models import AR
 
 METHODS = {
@@ -13,6 +14,7 @@ METHODS = {
     "OnlineEM": epf.OnlineEM(20, burn_in=3),
     "PracticalFilter": epf.PracticalFilter(20, lag=2, sweeps=1, islands=1),
 }
+WHOLE = [epf.SMC2(8, 8), epf.PMMH(particles=8, draws=2, chains=1, warmup=0)]
 
 
 class Model(AR):
@@ -53,6 +55,13 @@ class NaNObservation(Model):
         return dist.Normal(x + jnp.log(1.9 - p.w), 0.3)
 
 
+class BoundedAnyway(Model):
+    """Its support does not depend on w."""
+
+    def observation(self, p, x, u):
+        return dist.Uniform(x - 9.0, x + 9.0)
+
+
 def refused(name, model):
     bound = METHODS[name].bind(model)
     with pytest.raises(UnsupportedModelError) as caught:
@@ -76,6 +85,35 @@ def test_a_log_density_that_is_nan(name, model, law):
     sentence = refused(name, model)
     assert f"the log-density of {law}() is NaN" in sentence
     assert "support of" not in sentence
+
+
+@pytest.mark.parametrize(
+    "method", [epf.SMC2(8, 8), epf.PMMH(particles=8, draws=2, chains=1, warmup=0)], ids=["SMC2", "PMMH"]
+)
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (BoundedObservation(), "the support of observation() depends on the parameters"),
+        (BoundedAnyway(), "outlier"),
+    ],
+    ids=["support", "outlier"],
+)
+def test_methods_for_whole_series_say_why_no_theta_explains_the_data(method, model, words):
+    with pytest.raises(NumericalError) as caught:
+        epf.fit(model, [0.0, 1e30], method)
+    sentence = str(caught.value)
+    assert words.replace("outlier", "tails" if isinstance(method, epf.SMC2) else "outlier") in sentence
+    assert "NaN" not in sentence
+    assert ("support" in sentence) == isinstance(model, BoundedObservation)
+    assert "\n" not in sentence
+
+
+def test_a_law_that_is_nan_is_told_apart_there_too():
+    """Most such models are refused before: this is of those that pass the first look."""
+    sentence = why_impossible(NaNObservation(), None, "look for an outlier")
+    assert "the log-density of observation() is NaN at" in sentence
+    assert "of 64 draws from the prior" in sentence
+    assert "support" not in sentence
 
 
 def test_a_law_that_is_nan_at_the_centre():

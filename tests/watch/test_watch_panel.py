@@ -12,10 +12,14 @@ import pytest
 
 import epf
 from browser import Browser
+from epf.errors import CheckpointError
+from epf.results._verdict import MethodFacts
 from epf.run.panel import _feed as feed
 from epf.run.panel._feed import Surprises
 from epf.run.panel._judge import judged, levels
 from epf.run.watch._feed import Usual
+from epf.run.watch._watch import watch_file
+from forged import resealed
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 EVIL = "<img src=x onerror=\"document.title = 'caught'\">"
@@ -61,7 +65,7 @@ def test_all_verdicts_at_once_are_those_of_each(panel):
     with pytest.warns(epf.errors.EPFWarning, match="set aside"):
         panel.update({"b": 1e30})
     rows = panel._store.rows
-    found, worst = levels(rows, panel.method, jax.tree.map(lambda leaf: leaf[0], rows.state))
+    found, worst = levels(rows, MethodFacts.of(panel.method, jax.tree.map(lambda leaf: leaf[0], rows.state)))
     each = list(judged(panel))
     assert found.tolist() == [one.verdict.level for one in each]
     np.testing.assert_allclose(worst, [np.nan_to_num(one.error.worst, nan=np.inf) for one in each])
@@ -132,3 +136,57 @@ def test_the_page_in_a_browser(panel, tmp_path):
         updated(panel, 10)
         browser.until("track && track.times.length === 10 && charts.filter((one) => one.chart.plot).length >= 7")
         assert not [line for line in browser.said if "Content Security Policy" in str(line)]
+
+
+def test_the_file_of_a_panel_is_followed_without_its_model(panel, tmp_path):
+    path = tmp_path / "panel.epf"
+    panel.save(path)
+    with pytest.raises(CheckpointError, match="before the first observation"):
+        watch_file(path)
+    updated(panel, 3)
+    panel.save(path)
+    with watch_file(path) as watch:
+        table = json.loads(ask(watch, "/posterior.json")[1])
+        each = {one.key: one for one in judged(panel)}
+        assert (table["series"], table["updates"], table["model"], table["live"]) == (3, 3, "Sin", False)
+        assert {row["key"]: row["level"] for row in table["rows"]} == {k: one.verdict.level for k, one in each.items()}
+        assert "panel.js" in ask(watch, "/")[1]
+        found = json.loads(ask(watch, "/posterior.json?series=7")[1])
+        stream = panel[7]
+        assert found["parameters"][0]["mean"] == float(stream.latest.mean[-1, 0])
+        assert found["verdict"]["reasons"] == [list(one) for one in stream.verdict.findings]
+        assert (found["t"], found["file"], found["log_evidence"]) == (3, "series 7", stream.log_evidence)
+        assert ask(watch, "/posterior.json?series=8")[0] == 404
+        updated(panel, 2)
+        panel.save(path)
+        until(lambda: json.loads(ask(watch, "/posterior.json")[1])["updates"] == 5)
+        until(lambda: json.loads(ask(watch, "/posterior.json?series=7")[1])["t"] == 5)
+        assert watch._source._series[7][1].times[:, 1].tolist() == [3, 5]
+        path.write_bytes(path.read_bytes()[:-1])
+        until(lambda: "cut" in json.loads(ask(watch, "/posterior.json")[1]).get("trouble", ""))
+    panel.save(path)
+    again = epf.Panel.load(path, epf.zoo.Sin())
+    assert again[7].posterior.mean == panel[7].posterior.mean
+
+
+def test_the_forged_file_of_a_panel_is_refused(panel, tmp_path):
+    path = tmp_path / "panel.epf"
+    updated(panel, 2)
+    panel.save(path)
+    content = path.read_bytes()
+    for change in (
+        lambda facts: facts.update(shown=3),
+        lambda facts: facts["shown"].pop("labels"),
+        lambda facts: facts["shown"].update(labels=["a", "b"]),
+        lambda facts: facts["shown"].update(labels=[1]),
+        lambda facts: facts["shown"].update(facts=[20, [["x"]]]),
+        lambda facts: facts["shown"].update(facts=["many", []]),
+        lambda facts: facts.update(series=2),
+        lambda facts: facts.update(updates="5"),
+    ):
+        path.write_bytes(
+            resealed(content, lambda header, top, data, change=change: (change(header["facts"]) and data) or data)
+        )
+        with pytest.raises(CheckpointError, match="no valid") as caught:
+            watch_file(path)
+        assert "\n" not in str(caught.value)

@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,6 +12,8 @@ from epf.cli.options import (
     MODEL,
     Arguments,
     Columns_,
+    Dask,
+    Devices,
     Format,
     Host,
     Inputs,
@@ -65,13 +67,13 @@ def explain(
     inputs: Annotated[int, typer.Option(min=0, help="Number of columns of the inputs u.")] = 0,
 ) -> None:
     """Say how each parameter enters a model, what can be exact, and what `epf fit` would do."""
-    from epf.cli.models import find_model, split
+    from epf.cli.models import known_model, split
     from epf.cli.outcome import outcome
     from epf.run._explain import explain as explained
 
     with outcome(False):
         (name,), options = split(arguments, 1, "a model")
-        model = _known(*find_model(name, options))
+        model = known_model(name, options)
         typer.echo(str(explained(model, [1.0 + 0.5 * i for i in range(inputs)] or None)))
 
 
@@ -98,18 +100,19 @@ def fit(
     plot: Annotated[Path | None, typer.Option(help="Figure of the parameters over time, .png or .pdf.")] = None,
     report: Annotated[Path | None, typer.Option(help="HTML report that opens offline.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    devices: Devices = None,
     quiet: Quiet = False,
 ) -> None:
     """Learn a model's parameters from a file of observations."""
     from epf.cli import fit as command
     from epf.cli.methods import make_method
-    from epf.cli.models import find_model, split
+    from epf.cli.models import known_model, split
     from epf.cli.outcome import outcome
     from epf.cli.rows import Columns
 
     with outcome(quiet or as_json) as warned:
         (name, source), options = split(arguments, 2, "a model and a file")
-        model = _known(*find_model(name, options))
+        model = known_model(name, options)
         picked = Columns(_names(columns), time, _names(inputs))
         command.run(
             model,
@@ -121,6 +124,7 @@ def fit(
             accuracy=accuracy,
             budget=budget,
             seed=seed,
+            devices=devices,
             quiet=quiet,
             as_json=as_json,
             out=out,
@@ -159,13 +163,13 @@ def compare(
     """Run several methods on the same file and compare their results."""
     from epf.cli import compare as command
     from epf.cli.methods import make_methods
-    from epf.cli.models import find_model, split
+    from epf.cli.models import known_model, split
     from epf.cli.outcome import outcome
     from epf.cli.rows import Columns
 
     with outcome(quiet or as_json) as warned:
         (name, source), options = split(arguments, 2, "a model and a file")
-        model = _known(*find_model(name, options))
+        model = known_model(name, options)
         command.run(
             model,
             make_methods(methods, particles),
@@ -201,19 +205,21 @@ def panel(
     seed: Annotated[int, typer.Option(help="Seed, from which each series has its own.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Table of all series, .csv or .parquet.")] = None,
     report: Annotated[Path | None, typer.Option(help="HTML page, the worst verdict first.")] = None,
+    dask: Dask = None,
+    chunk: Annotated[int, typer.Option(min=1, help="With --dask: series per task.")] = 1000,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Learn a model's parameters from each of many series: FILE is Parquet or CSV, with one row per series and time."""
     from epf.cli import panel as command
     from epf.cli.methods import make_method
-    from epf.cli.models import find_model, split
+    from epf.cli.models import known_model, split
     from epf.cli.outcome import outcome
     from epf.cli.rows import Columns
 
     with outcome(quiet or as_json) as warned:
         (name, source), options = split(arguments, 2, "a model and a file")
-        model, chosen = _known(*find_model(name, options)), make_method(method, particles, order)
+        model, chosen = known_model(name, options), make_method(method, particles, order)
         command.run(
             model,
             chosen,
@@ -224,6 +230,8 @@ def panel(
             accuracy=accuracy,
             budget=budget,
             seed=seed,
+            dask=dask,
+            chunk=chunk,
             quiet=quiet,
             as_json=as_json,
             out=out,
@@ -295,14 +303,14 @@ def stream(
     """Learn row by row: prints one JSON line with the posterior after each observation."""
     from epf.cli import stream as command
     from epf.cli.methods import make_method
-    from epf.cli.models import find_model, split
+    from epf.cli.models import known_model, split
     from epf.cli.outcome import outcome
     from epf.cli.rows import Columns
     from epf.cli.watch import serve
 
     with outcome(quiet):
         (name, source), options = split(arguments, 2, "a model and a file, or - for standard input")
-        model = _known(*find_model(name, options))
+        model = known_model(name, options)
         with nullcontext() if checkpoint is None else only_writer(checkpoint):
             opened = command.open_stream(model, make_method(method, particles, order), seed, checkpoint, resume)
             if watch or port is not None or host is not None:
@@ -340,10 +348,3 @@ def watch(
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _known(model: Any, given: dict[str, Any]) -> Any:
-    """Fix the parameters that were given a value."""
-    from epf.model._model import fix
-
-    return fix(model, given) if given else model

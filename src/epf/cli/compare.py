@@ -1,10 +1,9 @@
 """`epf compare`: runs several methods on one file and prints a table or JSON, or draws a figure."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from epf.cli.fit import check_on_error, finite, load_series, save_figure, write_all
+from epf.cli.fit import check_on_error, finish, finite, load_series, save_figure
 from epf.cli.rows import Columns
 from epf.errors import SettingError
 from epf.model._model import StateSpaceModel
@@ -37,13 +36,10 @@ def run(
     def draw(path: Path) -> None:
         save_figure(found.plot()[0].figure, path)
 
-    written, error = write_all([(plot, draw)] if plot is not None and found.results else [])
-    if as_json:
-        print(json.dumps(as_dictionary(found, warned), allow_nan=False))
-    elif not quiet:
-        _print(found, written)
-    if error is not None:
-        raise error
+    wanted_figure = plot if found.results else None
+    finish(
+        [(wanted_figure, draw)], as_dictionary(found, warned) if as_json else None, quiet, lambda w: _print(found, w)
+    )
 
 
 def as_dictionary(found: Comparison, warned: list[str]) -> dict[str, Any]:

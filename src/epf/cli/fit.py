@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace as replace_fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,7 @@ def run(
     accuracy: float,
     budget: float,
     seed: int,
+    devices: int | None,
     quiet: bool,
     as_json: bool,
     out: Path | None,
@@ -84,22 +86,47 @@ def run(
     """Read the file, fit, write and print the result."""
     y, us = load_series(source, columns, format, check_on_error(on_error), quiet)
     progress = False if quiet or as_json else None
-    result = fit(model, y, method, seed=seed, inputs=us, accuracy=accuracy, budget=budget, progress=progress)
+    method = _shared(method, devices)
+    settings: dict[str, Any] = {"accuracy": accuracy, "budget": budget, "progress": progress, "devices": devices}
+    result = fit(model, y, method, seed=seed, inputs=us, **settings)
     seen = y[: result.num_observations]
     wanted = [(out, result.save), (plot, lambda path: _draw(result, path)), (report, partial(result.report, y=seen))]
-    written, error = write_all([(path, write) for path, write in wanted if path is not None])
-    if as_json:
-        print(json.dumps(as_dictionary(result, warned), allow_nan=False))
+    answered = as_dictionary(result, warned) if as_json else None
+    finish(wanted, answered, quiet, lambda written: _print(result, written), result.interrupted)
+
+
+def finish(
+    wanted: list[tuple[Path | None, Callable[[Path], Any]]],
+    answer: dict[str, Any] | None,
+    quiet: bool,
+    show: Callable[[list[Path]], None],
+    interrupted: bool = False,
+) -> None:
+    """How a command ends: write the files that are wanted, print the answer (as JSON, if there is one), then raise.
+
+    What cannot be written never costs the answer.
+    """
+    written, error = _write_all([(path, write) for path, write in wanted if path is not None])
+    if answer is not None:
+        print(json.dumps(answer, allow_nan=False))
     elif not quiet:
-        _print(result, written)
+        show(written)
     if error is not None:
         raise error
-    if result.interrupted:
+    if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def write_all(wanted: list[tuple[Path, Callable[[Path], Any]]]) -> tuple[list[Path], EPFError | None]:
-    """Write what can be written: the paths, and the first error, which never costs the answer."""
+def _shared(method: Any, devices: int | None) -> Any:
+    """The method with so many islands that every device has as many as the others."""
+    islands = getattr(method, "islands", None)
+    if devices is None or islands is None or islands % devices == 0:
+        return method
+    return replace_fields(method, islands=-(-islands // devices) * devices)
+
+
+def _write_all(wanted: list[tuple[Path, Callable[[Path], Any]]]) -> tuple[list[Path], EPFError | None]:
+    """Write what can be written: the paths, and the first error."""
     written, error = [], None
     for path, write in wanted:
         try:

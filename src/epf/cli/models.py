@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 
 from epf import zoo
 from epf.errors import ModelError, SettingError, reason
-from epf.model._model import StateSpaceModel, parameters
+from epf.model._model import StateSpaceModel, fix, parameters
 
 _ZOO = {
     "sin": zoo.Sin,
@@ -88,6 +88,12 @@ def find_model(name: str, options: dict[str, str]) -> tuple[StateSpaceModel, dic
     rest = {key: value for key, value in values.items() if key not in fields}
     _refuse_unknown(name, rest, (*fields, *parameters(model).names))
     return model, rest
+
+
+def known_model(name: str, options: dict[str, str]) -> StateSpaceModel:
+    """The model with its fields set, and with those parameters fixed that were given a value."""
+    model, given = find_model(name, options)
+    return fix(model, given) if given else model
 
 
 def _refuse_unknown(name: str, values: dict[str, Any], known: tuple[str, ...]) -> None:

@@ -1,5 +1,6 @@
 """Options and arguments that commands share."""
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +31,26 @@ METHOD_NAMES = ", ".join(METHODS)
 Method = Annotated[str | None, typer.Option(help=f"One of {METHOD_NAMES}. [default: epf]")]
 Particles = Annotated[int | None, typer.Option(min=1, help="Number of particles.")]
 Order = Annotated[int | None, typer.Option(min=1, help="Order of the polynomials (epf, marginal).")]
+
+
+def _cores_too(devices: int | None) -> int | None:
+    """So many cores as devices, where there is no accelerator. This must come before anything else of JAX."""
+    if devices is not None:
+        import jax
+
+        with suppress(RuntimeError):  # too late: then there are as many as there are
+            jax.config.update("jax_num_cpu_devices", devices)
+    return devices
+
+
+Devices = Annotated[
+    int | None,
+    typer.Option(min=1, callback=_cores_too, help="Devices (GPUs, or cores) that share the islands of --method."),
+]
+Dask = Annotated[
+    str | None,
+    typer.Option(help="Scheduler of a Dask cluster, tcp://HOST:8786, or local: a process per core of this machine."),
+]
 Port = Annotated[
     int | None, typer.Option(min=0, max=65535, help="Port of the page; 0 takes any free one. [default: 8700]")
 ]

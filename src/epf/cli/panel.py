@@ -1,14 +1,10 @@
 """`epf panel`: learns from each of many series in a file, and writes a table, JSON or a page."""
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from epf.cli.fit import finite, write_all
-from epf.cli.outcome import INTERRUPTED
+from epf.cli.fit import finish, finite
 from epf.cli.rows import Columns
 from epf.errors import SettingError
 from epf.filters._base import Filter
@@ -32,6 +28,8 @@ def run(
     accuracy: float,
     budget: float,
     seed: int,
+    dask: str | None,
+    chunk: int,
     quiet: bool,
     as_json: bool,
     out: Path | None,
@@ -53,17 +51,12 @@ def run(
         accuracy=accuracy,
         budget=budget,
         progress=progress,
+        map=dask,
+        chunk=chunk,
     )
     wanted = [(out, lambda path: _write_table(panel, path)), (report, panel.report)]
-    written, error = write_all([(path, write) for path, write in wanted if path is not None])
-    if as_json:
-        print(json.dumps(_as_dictionary(panel, warned), allow_nan=False))
-    elif not quiet:
-        _print(panel, written)
-    if error is not None:
-        raise error
-    if panel.interrupted:
-        raise typer.Exit(INTERRUPTED)
+    answered = _as_dictionary(panel, warned) if as_json else None
+    finish(wanted, answered, quiet, lambda written: _print(panel, written), panel.interrupted)
 
 
 def _step(step: str | None) -> Any:

@@ -16,9 +16,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from epf.errors import SettingError
 from epf.filters._base import BoundFilter, Info
+from epf.filters._devices import Devices, gathered, mesh_of, over_islands, placed
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
 from epf.posterior._posterior import ErrorEstimate, Posterior, Summary, student
@@ -38,6 +41,33 @@ def bind_islands(filter: Any, model: StateSpaceModel, u: Array | None) -> BoundF
     return Islands(model, params, share.bind_island(model, u), filter.islands)
 
 
+def spread(bound: BoundFilter, devices: Devices | None) -> BoundFilter:
+    """The filter with its islands shared by devices."""
+    if devices is None:
+        return bound
+    if not isinstance(bound, Islands):
+        raise SettingError(
+            f"devices=... shares the islands of a filter, and {bound.describe().get('method', type(bound).__name__)} has "
+            "none here: give a particle filter such as epf.EPF(particles=..., islands=8)."
+        )
+    return replace(bound, mesh=mesh_of(devices, bound.count))
+
+
+def is_spread(bound: BoundFilter | None) -> bool:
+    """Whether several devices share the filter's islands."""
+    return isinstance(bound, Islands) and bound.mesh is not None
+
+
+def on_devices(bound: BoundFilter, state: Any) -> Any:
+    """A state where the islands of this filter are."""
+    return replace(state, states=placed(state.states, bound.mesh)) if is_spread(bound) else state  # pyright: ignore
+
+
+def together(bound: Any, state: Any) -> tuple[Any, Any]:
+    """Filter and state as if they had been on one device."""
+    return (replace(bound, mesh=None), gathered(state, bound.mesh)) if is_spread(bound) else (bound, state)
+
+
 class IslandState(eqx.Module):
     """The states of all islands, and the log-evidence of each."""
 
@@ -55,20 +85,23 @@ class Islands(BoundFilter):
     parameters: Parameters
     one: BoundFilter
     count: int = eqx.field(static=True)
+    mesh: Mesh | None = eqx.field(static=True, default=None)
+    """The devices that share the islands; None if they are on one."""
 
     def init(self, key: PRNGKeyArray) -> IslandState:
-        states = jax.lax.map(self.one.init, jax.random.split(key, self.count))
+        keys = jax.random.split(key, self.count)
+        states, _ = over_islands(lambda key: (self.one.init(key), None), keys, self.mesh)
         past = jnp.full((2, _TIMES, self.parameters.size), jnp.nan)
         return IslandState(states, jnp.zeros(self.count), jnp.asarray(0), past)
 
     def step(
         self, key: PRNGKeyArray, state: IslandState, y: Float[Array, "*y"], u: Array | None
     ) -> tuple[IslandState, Info]:
-        # One after the other: side by side, every branch that an island takes would be computed for all.
         def island(each: tuple[PRNGKeyArray, Any]) -> tuple[Any, Info]:
             return self.one.step(each[0], each[1], y, u)
 
-        states, info = jax.lax.map(island, (jax.random.split(key, self.count), state.states))
+        keys = jax.random.split(key, self.count)
+        states, info = over_islands(island, (keys, state.states), self.mesh)
         log_evidence = state.log_evidence + info.log_evidence
         level = jax.nn.logsumexp(log_evidence) - jax.nn.logsumexp(state.log_evidence)
         pooled = Info(
@@ -97,7 +130,7 @@ class Islands(BoundFilter):
     def posterior(self, state: IslandState) -> "IslandPosterior":
         # Settings inside of a posterior, such as a number of points, stay plain numbers.
         each = eqx.filter_vmap(self.one.posterior, out_axes=eqx.if_array(0))
-        return IslandPosterior(self.parameters, each(state.states), state.past)
+        return IslandPosterior(self.parameters, each(state.states), state.past, self.mesh)
 
     def describe(self) -> dict[str, str]:
         return {**self.one.describe(), "islands": f"{self.count}, each with so many particles"}
@@ -112,10 +145,15 @@ class IslandPosterior(Posterior):
     parameters: Parameters
     islands: Posterior
     past: Float[Array, "2 times p"]
+    mesh: Mesh | None = eqx.field(static=True, default=None)
 
     def _each(self, function: Any, *rest: Any) -> Any:
         arrays, settings = eqx.partition(self.islands, eqx.is_array)
-        return jax.lax.map(lambda each: function(eqx.combine(each[0], settings), *each[1:]), (arrays, *rest))
+
+        def island(each: Any) -> tuple[None, Any]:
+            return None, function(eqx.combine(each[0], settings), *each[1:])
+
+        return over_islands(island, (arrays, *rest), self.mesh)[1]
 
     @property
     def count(self) -> int:

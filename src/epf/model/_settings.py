@@ -21,18 +21,21 @@ become plain Python numbers, so that the setting is known when a filter is compi
 """
 
 import dataclasses
+import difflib
+import inspect
 import math
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, Self, TypeGuard
 
 import equinox as eqx
 import jax
 import numpy as np
 from jax.core import Tracer
 
-from epf.errors import SettingError
+from epf.errors import SettingError, UnknownSettingError
 
 REQUIRED: Any = dataclasses.MISSING
 _TOO_MANY = 2**31  # particles and draws are numbered by 32 bits
@@ -50,6 +53,15 @@ class Rule(NamedTuple):
 class Settings(eqx.Module):
     """Base class of everything that a user configures: checks each declared field, then `check_together`."""
 
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        known = _names(cls)
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]!r}? It" if near else "it"
+                raise UnknownSettingError(f"{cls.__name__} has no setting {name!r}: {hint} has {', '.join(known)}.")
+        return super().__new__(cls)
+
     def __check_init__(self) -> None:
         for field in dataclasses.fields(self):
             rule, value = field.metadata.get("rule"), getattr(self, field.name)
@@ -60,6 +72,13 @@ class Settings(eqx.Module):
     def check_together(self) -> None:
         """Check what joins several settings; each of them has passed its own check before."""
         return
+
+
+@lru_cache(maxsize=256)
+def _names(cls: type[Settings]) -> tuple[str, ...]:
+    """The names that a class can be called with."""
+    arguments = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    return tuple(one.name for one in arguments) or ("no settings",)
 
 
 def count(default: Any = REQUIRED, *, least: int = 1, optional: bool = False, words: str = "", static: bool = False):

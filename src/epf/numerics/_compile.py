@@ -58,8 +58,8 @@ def compiled(function: _Function, once: bool = False) -> _Function:
 
     @lru_cache
     def program(*settings: tuple[str, Any]) -> Callable[..., Any]:
-        extra = {"compiler_options": dict(settings)} if settings else {}
-        return eqx.filter_jit(function, **extra)  # pyright: ignore[reportCallIssue]  an option of jax.jit
+        extra: dict[str, Any] = {"compiler_options": dict(settings)} if settings else {}  # an option of jax.jit
+        return eqx.filter_jit(function, **extra)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -18,32 +18,27 @@ from epf.errors import UnsupportedModelError
 from epf.model._laws import gaussian_moments, is_gaussian, support
 from epf.model._parameters import Parameters
 from epf.numerics._compile import compiled_once
-from epf.numerics._keys import particle_keys, root_key, threefry_key
+from epf.numerics._keys import particle_keys, root_key
 
 _DROP = 18.0  # nats: 6 standard deviations of a normal prior
 _DRAWS = 512
-_NEWTON_STEPS = 12
 _REACHES = np.concatenate([np.linspace(0.0, 8.0, 65), np.geomspace(8.5, 4000.0, 64)])
 
 
 class Chart(eqx.Module):
     """The coordinates z of the parameters: the map, its Jacobian and the prior, on the whole support.
 
-    `plain` keeps every parameter as it is. `unbounded` maps intervals to the real line, too, and stretches the ends: near a
-    bound where the data say nothing a density is flat in theta, exponential in a logarithm or logit, and Gaussian in z.
+    `plain` keeps every parameter as it is. `unbounded` maps intervals to the real line, too.
     """
 
     parameters: Parameters
     plain: bool = eqx.field(static=True, default=False)
     unbounded: bool = eqx.field(static=True, default=False)
-    pivots: dict[str, Array] = eqx.field(default_factory=dict)
-    """Where stretching begins, for parameters with one bound: the median of the prior, on the real line."""
 
     @classmethod
     def of_real_line(cls, params: Parameters) -> "Chart":
-        """The chart whose coordinates are unbounded and stretched."""
-        cls(params)  # refuses parameters that have no chart
-        return cls(params, unbounded=True, pivots=_pivots(params))
+        """The chart whose coordinates are unbounded."""
+        return cls(params, unbounded=True)
 
     def __check_init__(self) -> None:
         params = self.parameters
@@ -62,25 +57,28 @@ class Chart(eqx.Module):
     def theta(self, z: Float[Array, " p"]) -> Float[Array, " p"]:
         """The parameters at the coordinates z."""
         values = self.parameters.as_dict(z)
-        parts = [jnp.ravel(self._map(name, prior, values[name])) for name, prior in self.parameters.priors.items()]
-        return jnp.concatenate(parts)
+        priors = self.parameters.priors.items()
+        mapped = (
+            biject_to(prior.support)(values[name]) if self._is_mapped(prior) else values[name] for name, prior in priors
+        )
+        return jnp.concatenate([jnp.ravel(part) for part in mapped])
 
     def point(self, theta: Float[Array, " p"]) -> Float[Array, " p"]:
         """The coordinates of the parameters; the inverse of `theta`."""
-        values, parts = self.parameters.as_dict(theta), []
-        for name, prior in self.parameters.priors.items():
-            moved = biject_to(prior.support).inv(values[name]) if self._is_mapped(prior) else values[name]
-            parts.append(jnp.ravel(self._compressed(name, moved)))
-        return jnp.concatenate(parts)
+        values, priors = self.parameters.as_dict(theta), self.parameters.priors.items()
+        mapped = (
+            biject_to(prior.support).inv(values[name]) if self._is_mapped(prior) else values[name]
+            for name, prior in priors
+        )
+        return jnp.concatenate([jnp.ravel(part) for part in mapped])
 
     def log_prior(self, z: Float[Array, " p"]) -> Float[Array, ""]:
         """The log-density of the prior in z, including the Jacobian."""
         values, total = self.parameters.as_dict(z), self.parameters.log_prior(self.theta(z))
         for name, prior in self.parameters.priors.items():
             if self._is_mapped(prior):
-                real = self._stretched(name, values[name])
-                jacobian = biject_to(prior.support).log_abs_det_jacobian(real, biject_to(prior.support)(real))
-                total += jnp.sum(jacobian) + jnp.sum(jnp.log(_slope(values[name], self._ends(name))))
+                bijection = biject_to(prior.support)
+                total += jnp.sum(bijection.log_abs_det_jacobian(values[name], bijection(values[name])))
         return total
 
     def slopes(self, z: Float[Array, " p"]) -> Float[Array, " p"]:
@@ -91,60 +89,6 @@ class Chart(eqx.Module):
         base = _base(prior)
         bounded = _interval(prior) is not None and not self.unbounded
         return not self.plain and not bounded and not isinstance(base, type(constraints.real))
-
-    def _map(self, name: str, prior: Distribution, z: Array) -> Array:
-        return biject_to(prior.support)(self._stretched(name, z)) if self._is_mapped(prior) else z
-
-    def _ends(self, name: str) -> tuple[bool, bool]:
-        """Whether z is stretched below and above."""
-        if not self.unbounded:
-            return False, False
-        return name in self.pivots or self._is_interval(name), self._is_interval(name)
-
-    def _is_interval(self, name: str) -> bool:
-        return _interval(self.parameters.priors[name]) is not None
-
-    def _stretched(self, name: str, z: Array) -> Array:
-        """The logarithm or logit at z."""
-        return self.pivots.get(name, 0.0) + _stretch(z, self._ends(name))
-
-    def _compressed(self, name: str, real: Array) -> Array:
-        """The inverse of `_stretched`, by Newton's method: the map is smooth and its slope is 1 at least."""
-        ends = self._ends(name)
-        if not any(ends):
-            return real
-        target = real - self.pivots.get(name, 0.0)
-        start = jnp.sign(target) * jnp.sqrt(2.0 * jnp.abs(target))
-        z = jnp.where(jnp.where(target < 0.0, ends[0], ends[1]), start, target)
-        z = jax.lax.fori_loop(0, _NEWTON_STEPS, lambda _, z: z - (_stretch(z, ends) - target) / _slope(z, ends), z)
-        return jnp.where(jnp.isfinite(target), z, target)
-
-
-@compiled_once
-def _pivots(params: Parameters) -> dict[str, Array]:
-    """The medians of the priors with one bound, on the real line."""
-    found = dict[str, Array]()
-    for name, prior in params.priors.items():
-        if not isinstance(_base(prior), type(constraints.real)) and _interval(prior) is None:
-            draws = prior.sample(threefry_key(root_key(0)), (_DRAWS,))
-            found[name] = jnp.nanmedian(biject_to(prior.support).inv(draws), axis=0)
-    return found
-
-
-def _stretch(z: Array, ends: tuple[bool, bool]) -> Array:
-    """z, and its square beyond the ends."""
-    below, above = (
-        0.5 * jnp.square(jax.nn.softplus(side * z)) if end else 0.0 for side, end in zip((-1, 1), ends, strict=True)
-    )
-    return z - below + above
-
-
-def _slope(z: Array, ends: tuple[bool, bool]) -> Array:
-    below, above = (
-        jax.nn.softplus(side * z) * jax.nn.sigmoid(side * z) if end else jnp.zeros_like(z)
-        for side, end in zip((-1, 1), ends, strict=True)
-    )
-    return 1.0 + below + above
 
 
 def ends_at_support(chart: Chart, low: Float[Array, " p"], high: Float[Array, " p"]) -> Bool[Array, "2 p"]:

@@ -35,8 +35,8 @@ class Forecast(NamedTuple):
         >>> ahead = result.forecast(steps=5)
         >>> ahead.x.shape, ahead.y.shape, ahead.time.tolist()
         ((1000, 5), (1000, 5), [21, 22, 23, 24, 25])
-        >>> ahead.mean.shape, ahead.quantile(0.9).shape, ahead.interval(0.9, of="x")[0].shape
-        ((5,), (5,), (5,))
+        >>> ahead.mean.shape, ahead.sd.shape, ahead.quantile(0.9).shape, ahead.interval(0.9, of="x")[0].shape
+        ((5,), (5,), (5,), (5,))
         >>> later = [0.0, 0.1, 0.2, 0.3, np.nan]
         >>> ahead.pit(later).shape, ahead.crps(later).shape, ahead.to_xarray()["state_quantile"].shape
         ((5,), (5,), (3, 5))
@@ -57,6 +57,11 @@ class Forecast(NamedTuple):
     def mean(self) -> np.ndarray:
         """The mean of each future observation."""
         return self.y.mean(axis=0)
+
+    @property
+    def sd(self) -> np.ndarray:
+        """The standard deviation of each future observation."""
+        return self.y.std(axis=0)
 
     def quantile(self, level: float, of: str = "y") -> np.ndarray:
         """Quantiles per step, of the observations or (`of="x"`) of the states."""

@@ -24,9 +24,9 @@ _LOW_ACCEPTANCE = 0.05
 _FEW_PARTICLES = 16  # four islands of four
 MEAN_LIMIT, SD_LIMIT = 0.2, 0.12  # errors of a mean in posterior sds, and of an sd, up to which an answer is good
 REMEDIES = {
-    "monte_carlo": "use more particles, or epf.fit(model, y), which takes as many as it needs",
-    "bias": "use more particles, or epf.fit(model, y), which takes as many as it needs",
-    "expansion": "use more nodes or a higher order, or epf.fit(model, y)",
+    "monte_carlo": "use more particles; epf.fit(model, y, budget=600) takes as many as it needs, for up to 600 s",
+    "bias": "use more particles; epf.fit(model, y, budget=600) takes as many as it needs, for up to 600 s",
+    "expansion": "use more nodes or a higher order; epf.fit(model, y, budget=600) takes as many nodes as it needs",
     "truncation": "widen the prior, or use epf.fit(model, y), whose nodes follow the posterior",
     "numbers": "look for observations that the model excludes, rescale the data, or run in double precision",
 }

@@ -12,6 +12,8 @@ from jaxtyping import Array
 
 from epf.errors import NumericalError, SettingError, warn
 from epf.filters._base import Filter, ReplayingFilter, start, strong
+from epf.filters._devices import Devices, check_alike
+from epf.filters._islands import on_devices, spread, together
 from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._model import StateSpaceModel
 from epf.model._settings import check_seed, require_number
@@ -35,7 +37,7 @@ from epf.run._checks import (
 from epf.run._default import ACCURACY, BUDGET, choose, reach, size_of
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Course, Data, FilterEngine, IterationEngine, Ran, fill, power_of_two, run
-from epf.run._warnings import failure, warn_of_error, warn_of_interrupt, warn_of_steps
+from epf.run._warnings import failure, warn_of_error, warn_of_interrupt, warn_of_steps, why_impossible
 
 _STEPS, _ITERATIONS = (1024, 16), (256, 4)  # room of a block, and the size of the first one
 _CONVERGED = 1.1  # R-hat above which chains have not converged
@@ -54,6 +56,7 @@ def fit(
     quantile_levels: Sequence[float] = QUANTILE_LEVELS,
     progress: bool | None = None,
     resume_from: Result | None = None,
+    devices: Devices | None = None,
 ) -> Result: ...
 
 
@@ -85,6 +88,7 @@ def fit(
     quantile_levels: Sequence[float] = QUANTILE_LEVELS,
     progress: bool | None = None,
     resume_from: Result | Chains | None = None,
+    devices: Devices | None = None,
 ) -> Result | Chains:
     """Learn a model's parameters from a series.
 
@@ -97,7 +101,7 @@ def fit(
     every step. `progress` shows or hides the progress bar; by default it is shown on a terminal. `resume_from` continues
     an earlier result of the same model, method and seed with further observations, bit for bit as if they had been there
     from the start; Markov chains (PMMH, ParticleGibbs) continue with the same observations and more draws instead. Ctrl-C
-    ends a run with what it has.
+    ends a run with what it has. `devices`, a number or a list, share the islands of the method's filter.
 
     Examples:
         >>> result = epf.fit(model, y, epf.SIR(400))  # epf.fit(model, y) chooses a method; it takes half a minute
@@ -118,7 +122,7 @@ def fit(
     if method is not None:
         check_memory(method, model, shapes)
     with memory_errors(method):
-        answer = _fit(model, ys, us, method, seed, levels, progress, accuracy, budget, resume_from)
+        answer = _fit(model, ys, us, method, seed, levels, progress, accuracy, budget, resume_from, devices)
     answer.keep_dates(y, resume_from)
     return answer
 
@@ -134,7 +138,10 @@ def _fit(
     accuracy: float,
     budget: float,
     resume_from: Any,
+    devices: Devices | None,
 ) -> Result | Chains:
+    if devices is not None and not isinstance(method, Filter):
+        raise SettingError("fit(devices=...) shares the islands of a filter: give one, such as epf.EPF(islands=8).")
     if method is None:
         return _fit_default(model, ys, us, seed, levels, progress, accuracy, budget)
     if isinstance(method, MarkovChains):
@@ -144,7 +151,7 @@ def _fit(
     if isinstance(method, Sequential):
         return _fit_sequential(model, ys, us, method, seed, levels, progress, result)
     assert isinstance(method, Filter)
-    result = _fit_filter(model, ys, us, method, seed, levels, progress, result)
+    result = _fit_filter(model, ys, us, method, seed, levels, progress, result, devices)
     warn_of_error(result)
     return result
 
@@ -160,7 +167,7 @@ def _fit_default(
     budget: float,
 ) -> Result:
     def one(method: Filter) -> Result:
-        return _fit_filter(model, ys, us, method, seed, levels, progress, None, size_of(method))
+        return _fit_filter(model, ys, us, method, seed, levels, progress, None, None, size_of(method))
 
     began = time.perf_counter()
     result, rounds = reach(choose(model, None if us is None else us[0]), one, accuracy, budget)
@@ -179,18 +186,21 @@ def _fit_filter(
     levels: Array,
     progress: bool | None,
     before: Result | None,
+    devices: Devices | None,
     title: str | None = None,
 ) -> Result:
     first, root = 0 if before is None else before.num_observations, root_key(seed)
     check_capacity(method, first + len(ys))
     row = None if us is None else us[0]
     if before is None:
-        bound = method.bind(model, row)
+        bound = spread(method.bind(model, row), devices)
         check_memory_of_state(method, bound)
         bound.check()
         state = start(bound, root)
     else:
-        bound, state = before.bound, before.state
+        bound = spread(before.bound, devices)
+        state = on_devices(bound, before.state)
+    check_alike(getattr(bound, "mesh", None), ys, us, seed)
     past = None
     if isinstance(bound, ReplayingFilter):
         buffer = ReplayBuffer.whole(before, ys, us)
@@ -203,6 +213,8 @@ def _fit_filter(
     began, total = time.perf_counter(), first + len(ys)
     course = Course(FilterEngine(bound, levels), root, read, *_STEPS)
     ran = _joined(run(course, state, first, total, title or type(method).__name__, "step", progress), before)
+    bound, state = together(bound, ran.state)
+    ran = ran._replace(state=state)
     seconds = time.perf_counter() - began + (0.0 if before is None else before.seconds)
     result = filter_result(model, method, bound, seed, ran, levels, seconds, ys, us, before)
     if ran.failed:
@@ -245,10 +257,10 @@ def _fit_sequential(
     result.paused, result.clock, result.interrupted = ran.paused, ran.clock, ran.interrupted
     result.inputs, result.past = 0 if us is None else us.shape[1], buffer.arrays(ran.done)
     if ran.failed:
+        why = why_impossible(model, row, "look at that value, give observation() heavier tails, or widen the prior")
         raise NumericalError(
             f"At t = {ran.done + 1} (row {ran.done - first} of y) no theta of {type(method).__name__} could explain the "
-            "observation, or the model gave no finite number there: look at that value, give observation() heavier tails, "
-            "or widen the prior; what was learned before is in the error's `result`.",
+            f"observation{why}; what was learned before is in the error's `result`.",
             ran.done + 1,
             result,
         )
@@ -321,8 +333,7 @@ def _begin(method: Offline, model: StateSpaceModel, root: Any, data: Data) -> tu
     if not bool(settled.has_begun(state)):
         raise NumericalError(
             f"{type(method).__name__} found no value of the parameters under which the series is possible: every likelihood "
-            "it tried was zero. Look for an outlier that observation() excludes, or narrow the prior to where the model "
-            "works.",
+            f"it tried was zero{why_impossible(model, None if data.us is None else data.us[0], 'look for an outlier')}.",
             0,
         )
     return settled, state

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.filters._base import BoundFilter, Info, Past, ReplayingFilter, strong
+from epf.filters._devices import is_abroad
 from epf.model._model import StateSpaceModel
 from epf.numerics._compile import compiled
 from epf.numerics._keys import step_key
@@ -145,12 +146,6 @@ def loop(
 run_block = compiled(loop)
 
 
-@compiled
-def summary_of(engine: FilterEngine, state: Any, info: Info) -> Record:
-    """The row of the record after a step, with the bits that it has within a block."""
-    return engine.summary(state, info)
-
-
 class Ran(NamedTuple):
     """What there is after a run: `done` steps in all, the `record` of those of this run, and how it went."""
 
@@ -206,7 +201,8 @@ def run(course: Course, state: Any, done: int, total: int, title: str, unit: str
                 latest = after, done + count, len(records), paused
                 clock.append((done + count, time.perf_counter() - began))
                 advance_bar(count)
-                if time.perf_counter() - block_began < _SECONDS_PER_BLOCK / 2:
+                # Processes that share a filter cut their blocks alike, whatever their clocks say.
+                if is_abroad(after) or time.perf_counter() - block_began < _SECONDS_PER_BLOCK / 2:
                     size = min(2 * size, course.room)
     except KeyboardInterrupt:
         interrupted = True

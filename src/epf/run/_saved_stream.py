@@ -1,10 +1,17 @@
 """What a stream's file holds beside the state of its filter."""
 
+from pathlib import Path
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 
+from epf.errors import CheckpointError
 from epf.filters._base import Filter, ReplayingFilter
 from epf.model._model import StateSpaceModel
+from epf.model._settings import is_whole
+from epf.results._observed import Observed
+from epf.results._verdict import Flagged
 from epf.run.watch._saved import track_layouts
 from epf.storage._checkpoint import Wanted, bind, observation_shape
 from epf.storage._tensors import TensorFile
@@ -19,3 +26,18 @@ def layouts(file: TensorFile, model: StateSpaceModel, method: Filter) -> Wanted:
         wanted["past.ys"] = (dtype, (t, *observation_shape(model, inputs)))
         wanted |= {"past.us": (dtype, (t, inputs))} if inputs else {}
     return wanted | track_layouts(file)
+
+
+def facts_of(path: Path, facts: dict[str, Any], t: int) -> tuple[Flagged, Flagged, Observed, dict[str, str]]:
+    """What the verdict needs of earlier steps (flagged steps, counts), and notes; a file of an earlier version has none."""
+    try:
+        collapsed, invalid = (Flagged(*facts.get(name, (0, 0))) for name in ("collapsed", "invalid"))
+        if not all(is_whole(n) and 0 <= n <= t for one in (collapsed, invalid) for n in one):
+            raise ValueError
+        counted = Observed.of_facts(facts.get("observed", (t, (), (), ())))
+        notes = dict(facts.get("notes", {}))
+        if not all(isinstance(part, str) for pair in notes.items() for part in pair):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise CheckpointError(f"{path} has no valid counts in its header: use an earlier copy.") from None
+    return collapsed, invalid, counted, notes

@@ -3,7 +3,8 @@
 JAX takes some microseconds for every array that a program is given or returns, and the state of a filter has dozens. Here
 a program is given three arrays of 32-bit words: the numbers of the filter, its state, and what comes from outside. It
 returns two: the state, and what is found. They are cut into their parts within the program; large parts stay apart. The
-loop and its body are those of `fit` without the summary of each step, so the bits are the same.
+loop and its body are those of `fit` without the summary of each step, so the bits are the same. The summary of a step, when
+someone asks for it, is a program of its own.
 """
 
 from functools import lru_cache
@@ -16,11 +17,14 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray, UInt32
 
 from epf.filters._base import BoundFilter, Info, Past, ReplayingFilter, strong
+from epf.filters._islands import is_spread
 from epf.numerics._compile import options
 from epf.numerics._keys import root_of, root_words
-from epf.run._runner import Data, StepEngine, loop
+from epf.results._record import Record
+from epf.run._runner import Data, FilterEngine, StepEngine, loop
 
 ROOM = 64  # steps in one call, at most
+_ALWAYS = np.asarray(True)
 _LARGE = 4096  # numbers, from which on an array is not copied
 
 
@@ -32,8 +36,10 @@ class Part(NamedTuple):
     words: int
 
     @classmethod
-    def of(cls, leaf: Any) -> "Part":
+    def of(cls, leaf: Any, apart: bool = False) -> "Part":
         size, dtype = prod(np.shape(leaf)), leaf.dtype
+        if apart:
+            return cls(np.shape(leaf), dtype, 0)
         packs = jnp.issubdtype(dtype, jnp.bool_) or (jnp.issubdtype(dtype, jnp.number) and dtype.itemsize in (4, 8))
         return cls(np.shape(leaf), dtype, size * max(dtype.itemsize // 4, 1) if packs and size < _LARGE else 0)
 
@@ -45,9 +51,9 @@ class Packing(NamedTuple):
     parts: tuple[Part, ...]
 
     @classmethod
-    def of(cls, tree: Any) -> "Packing":
+    def of(cls, tree: Any, apart: bool = False) -> "Packing":
         leaves, structure = jax.tree.flatten(tree)
-        return cls(structure, tuple(map(Part.of, leaves)))
+        return cls(structure, tuple(Part.of(leaf, apart) for leaf in leaves))
 
     def pack(self, tree: Any) -> tuple[UInt32[Array, " words"], list[Array]]:
         """To be compiled."""
@@ -75,6 +81,16 @@ class Packing(NamedTuple):
                 apart.append(np.concatenate([leaf, np.zeros((part.shape[0] - len(leaf), *part.shape[1:]), part.dtype)]))
         return words, apart
 
+    def read(self, words: Any, apart: list[Any]) -> Any:
+        """`unpack` to NumPy's arrays."""
+        words, leaves, first, left = np.asarray(words), [], 0, iter(apart)
+        for part in self.parts:
+            own = words[first : first + part.words]
+            found = own.astype(bool) if part.dtype.kind == "b" else own.view(part.dtype)
+            leaves.append(found.reshape(part.shape) if part.words else np.asarray(next(left)))
+            first += part.words
+        return jax.tree.unflatten(self.tree, leaves)
+
 
 def _as_words(leaf: Array) -> UInt32[Array, " words"]:
     if leaf.dtype.kind == "b":
@@ -97,12 +113,15 @@ class Program:
         self._are_numbers = tuple(isinstance(leaf, jax.Array | np.ndarray | np.generic) for leaf in leaves)
         self._settings = tuple(leaf for leaf, is_number in zip(leaves, self._are_numbers, strict=True) if not is_number)
         self.fixed = Packing.of((self.numbers_of(bound), np.zeros(2, np.uint32)))
-        self.state, self.outside = Packing.of(state), Packing.of(outside)
+        # In one array, parts that are on different devices would come together on each.
+        self.state, self.outside = Packing.of(state, apart=is_spread(bound)), Packing.of(outside)
         self.columns: list[tuple[str, int, int, Any]] = []  # of an Info; known once the program is traced
         self._key = self._structure, self._are_numbers, self._settings, self.fixed, self.state, self.outside
         self.run = jax.jit(self._run, compiler_options=options())
         self.pack_fixed, self.pack = jax.jit(self.fixed.pack), jax.jit(self.state.pack)
         self.unpack = jax.jit(self.state.unpack)
+        self.summary = jax.jit(self._summary, compiler_options=options())
+        self.summaries: dict[int, Packing] = {}  # of a Record, by the number of quantiles; known once traced
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -115,12 +134,16 @@ class Program:
         leaves = zip(jax.tree.leaves(bound), self._are_numbers, strict=True)
         return [jnp.asarray(leaf) for leaf, is_number in leaves if is_number]  # of the precision that is enabled
 
-    def _run(self, fixed: Any, state: Any, outside: Any) -> tuple[Any, Any]:
-        """The state after the steps, and what is found: their Infos, their number, and the next old row to replay."""
+    def _filter(self, fixed: Any) -> tuple[BoundFilter, Any]:
+        """The filter, and the words of its key."""
         numbers, root = self.fixed.unpack(*fixed)
         number, setting = iter(numbers), iter(self._settings)
         leaves = [next(number if is_number else setting) for is_number in self._are_numbers]
-        bound = jax.tree.unflatten(self._structure, leaves)
+        return jax.tree.unflatten(self._structure, leaves), root
+
+    def _run(self, fixed: Any, state: Any, outside: Any) -> tuple[Any, Any]:
+        """The state after the steps, and what is found: their Infos, their number, and the next old row to replay."""
+        bound, root = self._filter(fixed)
         (done, count), ys, us, past = self.outside.unpack(*outside)
         engine, before = StepEngine(bound), self.state.unpack(*state)
         after, rows, used = loop(engine, root_of(root), before, done, count, Data(ys, us, past), ROOM)
@@ -129,6 +152,13 @@ class Program:
         packing = Packing.of(found)
         self.columns = _columns(packing.parts)
         return self.state.pack(strong(after)), packing.pack(found)[0]
+
+    def _summary(self, fixed: Any, state: Any, info: Info, levels: Any, summarised: Any) -> Any:
+        """The row of the record after a step, with the bits that it has within a block."""
+        engine = FilterEngine(self._filter(fixed)[0], levels, summarised)
+        found = engine.summary(self.state.unpack(*state), info)
+        self.summaries[len(levels)] = Packing.of(found)
+        return self.summaries[len(levels)].pack(found)
 
 
 def _columns(parts: tuple[Part, ...]) -> list[tuple[str, int, int, Any]]:
@@ -182,6 +212,13 @@ class Stepper:
             rows = words[first : first + count * each]
             object.__setattr__(info, name, rows.astype(bool) if dtype is None else rows.view(dtype))
         return Steps(packed, info, count, replayed)
+
+    def summary(self, packed: Any, info: Info, levels: Any) -> Record:
+        """The record of the last step, whose Info has one row."""
+        info = row_of(info, 0)
+        found = self._program.summary(self._fixed, packed, info, levels, _ALWAYS)
+        record = self._program.summaries[len(levels)].read(*found)
+        return jax.tree.map(lambda leaf: leaf[None], record)
 
     def pack(self, state: Any) -> Any:
         """A state in the form that steps use."""

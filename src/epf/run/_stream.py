@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,6 +11,8 @@ import numpy as np
 
 from epf.errors import CheckpointError, DataError
 from epf.filters._base import BoundFilter, Filter, Info, Past, ReplayingFilter, posterior_of, start
+from epf.filters._devices import Devices
+from epf.filters._islands import on_devices, spread, together
 from epf.model._model import StateSpaceModel, check_is_model, first_row
 from epf.model._settings import check_seed, is_whole, require_count
 from epf.numerics._keys import root_key
@@ -33,8 +34,7 @@ from epf.run._checks import (
 from epf.run._default import choose
 from epf.run._incoming import Incoming, Rows, as_row
 from epf.run._replay_buffer import ReplayBuffer
-from epf.run._runner import FilterEngine, summary_of
-from epf.run._saved_stream import layouts
+from epf.run._saved_stream import facts_of, layouts
 from epf.run._stepper import ROOM, Stepper, fields, row_of
 from epf.run._warnings import failure, warn_of_steps
 from epf.run.watch import _numbers as numbers
@@ -53,7 +53,7 @@ class Stream:
     """A filter that learns as observations arrive: `stream.update(y)`, then `stream.posterior`.
 
     Its answers are bit for bit those of `epf.fit` over the same observations. An update that fails (bad data, a model
-    that gives NaN) raises and leaves the stream as it was.
+    that gives NaN) raises and leaves the stream as it was. `devices`, a number or a list, share the filter's islands.
 
     Examples:
         >>> stream = epf.Stream(model, epf.SIR(400))
@@ -73,6 +73,8 @@ class Stream:
         True
     """
 
+    _changing = False  # while an update is taken over; a page copies the stream from another thread
+
     def __init__(
         self,
         model: StateSpaceModel,
@@ -80,16 +82,14 @@ class Stream:
         *,
         seed: int = 0,
         quantile_levels: Sequence[float] = QUANTILE_LEVELS,
+        devices: Devices | None = None,
     ) -> None:
         check_is_model(model)
         if method is None:
             method = choose(model, first_row(model))
         check_method(method)
-        self.model = model
-        self.method = method
-        self.seed = check_seed(seed)
-        self.num_observations = 0
-        self.position = 0
+        self.model, self.method, self.seed = model, method, check_seed(seed)
+        self.num_observations = self.position = 0
         """Number of input rows consumed; whoever skips a row adds to it, and a checkpoint remembers it."""
         self.notes: dict[str, str] = {}
         """What whoever feeds the stream wants a checkpoint to remember."""
@@ -97,6 +97,7 @@ class Stream:
         self._levels = check_quantile_levels(quantile_levels)
         self._root = root_key(self.seed)
         self._incoming = Incoming(model)
+        self._devices = devices
         self._bound: BoundFilter | None = None
         self._start: Any = None  # the state before the first update of this object
         self._stepper: Stepper | None = None
@@ -151,21 +152,25 @@ class Stream:
                 if last:
                     self._advance(rows.some(0, last), u, began)
                 raise
-            self._collapsed = self._collapsed.after(info["collapsed"][last:], t)
-            self._invalid = self._invalid.after(info["invalid"][last:], t)
-        self._incoming.taken(rows)
-        self._packed, self._replayed, self._start = steps.packed, steps.replayed, None
-        self._info, self._row = row_of(steps.info, slice(last, None)) if last else steps.info, None
-        self.num_observations = t
-        self.position += steps.taken
-        for score, residual in zip(info["log_evidence"].tolist(), info["residual"].tolist(), strict=True):
-            self.log_evidence += score
-            self._error_before, self._error = self._error, self._error + error_of_step(residual)
-        self._uncounted = (*self._uncounted, rows.ys[: last + 1])
-        if len(self._uncounted) == _UNCOUNTED:
-            self._counted, self._uncounted = self._observed, ()
-        if self._watch is not None:
-            self._watch.push(self, as_row(u), rows.ys, time.perf_counter() - began)
+        self._changing = True
+        try:
+            if flagged:
+                self._collapsed = self._collapsed.after(info["collapsed"][last:], t)
+                self._invalid = self._invalid.after(info["invalid"][last:], t)
+            self._incoming.taken(rows)
+            self._packed, self._replayed, self._start = steps.packed, steps.replayed, None
+            self._info, self._row = row_of(steps.info, slice(last, None)) if last else steps.info, None
+            self.num_observations, self.position = t, self.position + steps.taken
+            for score, residual in zip(info["log_evidence"].tolist(), info["residual"].tolist(), strict=True):
+                self.log_evidence += score
+                self._error_before, self._error = self._error, self._error + error_of_step(residual)
+            self._uncounted = (*self._uncounted, rows.ys[: last + 1])
+            if len(self._uncounted) == _UNCOUNTED:
+                self._counted, self._uncounted = self._observed, ()
+            if self._watch is not None:
+                self._watch.push(self, packed, as_row(u), rows.ys, time.perf_counter() - began)
+        finally:
+            self._changing = False
         return steps.info
 
     def _look_at(self, info: Info, t: int) -> None:
@@ -179,6 +184,7 @@ class Stream:
         if self._bound is None:
             check_memory(self.method, self.model, rows.shapes)
             bound = self.method.bind(self.model, None if rows.us is None else jnp.asarray(rows.us[0]))
+            bound = spread(bound, self._devices)
             check_memory_of_state(self.method, bound)
             bound.check()
             self._bound, self._start = bound, start(bound, self._root)
@@ -205,10 +211,8 @@ class Stream:
     def _record(self) -> Record | None:
         """The summary of the last update, made when it is first asked for."""
         if self._row is None and self._info is not None:
-            assert self._bound is not None
-            engine = FilterEngine(self._bound, self._levels)
-            found = summary_of(engine, self._state, row_of(self._info, 0))
-            self._row = jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)
+            assert self._stepper is not None
+            self._row = self._stepper.summary(self._packed, self._info, self._levels)
         return self._row
 
     @property
@@ -244,10 +248,17 @@ class Stream:
         if self._buffer is not None and self.num_observations:
             ys, us = self._buffer.arrays(self.num_observations)
             arrays |= {"past.ys": ys} | ({} if us is None else {"past.us": us})
-        save_state(path, "stream", whose, self.seed, self.num_observations, self._state, facts, arrays, keep)
+        _, state = together(self._bound, self._state)
+        save_state(path, "stream", whose, self.seed, self.num_observations, state, facts, arrays, keep)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], model: StateSpaceModel, method: Filter | None = None) -> "Stream":
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        model: StateSpaceModel,
+        method: Filter | None = None,
+        devices: Devices | None = None,
+    ) -> "Stream":
         """The stream that `save` wrote, for the same model; nothing in the file is run.
 
         The method is rebuilt from its settings, or given where it has parts of your own (`epf.proposals.Guided`).
@@ -259,31 +270,20 @@ class Stream:
         position = saved.facts.get("position")
         if not is_whole(position) or not 0 <= position < 2**63:
             raise CheckpointError(f"{path} has no valid 'position' in its header: use an earlier copy.")
-        stream = cls(model, saved.method, seed=saved.seed, quantile_levels=saved.arrays["quantile_levels"].tolist())
+        levels = saved.arrays["quantile_levels"].tolist()
+        stream = cls(model, saved.method, seed=saved.seed, quantile_levels=levels, devices=devices)
         stream.num_observations, stream.position, stream._incoming.columns = saved.t, position, saved.inputs
         stream.log_evidence = number(path, saved.facts, "log_evidence")
         stream._error = number(path, saved.facts, "error")
-        stream._take_facts(path, saved.facts)
+        found = facts_of(path, saved.facts, saved.t)
+        stream._collapsed, stream._invalid, stream._counted, stream.notes = found
         if saved.t:
-            stream._bound, stream._start = bind(saved.method, model, saved.inputs), saved.state
+            stream._bound = spread(bind(saved.method, model, saved.inputs), devices)
+            stream._start = on_devices(stream._bound, saved.state)
         stream._summary, stream._track = shown(path, saved.facts, saved.arrays)
         if "past.ys" in saved.arrays:
             stream._buffer = ReplayBuffer(saved.arrays["past.ys"], saved.arrays.get("past.us"))
         return stream
-
-    def _take_facts(self, path: Path, facts: dict[str, Any]) -> None:
-        """What the verdict needs of earlier steps, and notes; a file of an earlier version has none."""
-        try:
-            flagged = [Flagged(*facts.get(name, (0, 0))) for name in ("collapsed", "invalid")]
-            if not all(is_whole(n) and 0 <= n <= self.num_observations for one in flagged for n in one):
-                raise ValueError
-            self._collapsed, self._invalid = flagged
-            self._counted = Observed.of_facts(facts.get("observed", (self.num_observations, (), (), ())))
-            self.notes = dict(facts.get("notes", {}))
-            if not all(isinstance(part, str) for pair in self.notes.items() for part in pair):
-                raise ValueError
-        except (TypeError, ValueError, OverflowError):
-            raise CheckpointError(f"{path} has no valid counts in its header: use an earlier copy.") from None
 
     @property
     def quantile_levels(self) -> tuple[float, ...]:
@@ -326,7 +326,7 @@ class Stream:
         if self._bound is None:
             bound = self.method.bind(self.model, first_row(self.model))
             return posterior_of(bound, start(bound, self._root))
-        return posterior_of(self._bound, self._state)
+        return posterior_of(*together(self._bound, self._state))
 
     def forecast(self, steps: int, *, inputs: Any = None, num_samples: int = 1000, seed: int = 0) -> Forecast:
         """Draws of the next `steps` states and observations; `inputs` has shape (steps, k) for a model with inputs."""

@@ -1,12 +1,19 @@
 """What a run tells its user: the error of a step that left nothing usable, and warnings of a run that went on."""
 
+import jax
 import numpy as np
+from jaxtyping import Array
 
 from epf.errors import AccuracyWarning, NumericalError, warn
 from epf.filters._base import Info
+from epf.model._model import StateSpaceModel, parameters
+from epf.model._trial import BothLaws, faults
+from epf.numerics._keys import root_key
 from epf.results._observed import NOTHING, ROUNDED
 from epf.results._result import Result
 from epf.results._verdict import LEVELS, judge_error
+
+_TRIED = 64  # draws from the prior
 
 
 def failure(t: int, place: str, what_is_left: str) -> NumericalError:
@@ -55,3 +62,16 @@ def warn_of_interrupt(done: int, total: int, what: str, what_is_left: str, resul
         f"Interrupted after {done} of {total} {what}: {what_is_left}; fit(..., resume_from=result) continues from there.",
         result=result,
     )
+
+
+def why_impossible(model: StateSpaceModel, u: Array | None, otherwise: str) -> str:
+    """Why no theta can explain the data, as far as a trial of the laws at draws from the prior can tell."""
+    thetas = jax.vmap(parameters(model).sample)(jax.random.split(root_key(0), _TRIED))
+    for fault in faults(model, u, np.asarray(thetas), BothLaws(model), "draws from the prior"):
+        if fault.moves:
+            return (
+                f": {fault.what}, so an observation outside of it has likelihood zero ({fault.at}). Look for an outlier, or "
+                "widen the prior"
+            )
+        return f": {fault.what} {fault.at}. Correct that law, or narrow the prior to where it works"
+    return f": {otherwise}"

@@ -3,6 +3,8 @@
 For one or two parameters both are read off grids of the particles' boxes, for all particles side by side.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,12 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.errors import SettingError, UnsupportedModelError
-from epf.model._laws import draw, log_prob_observed, support
-from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import as_parameter
+from epf.model._trial import faults
 from epf.numerics._chunks import in_chunks
 from epf.numerics._compile import compiled_once
-from epf.numerics._keys import packed, particle_keys, root_key, unpacked
+from epf.numerics._keys import packed, particle_keys, unpacked
 from epf.polynomial._indices import Indices
 from epf.posterior._chart import Chart, prior_box
 from epf.posterior._quadrature import cumulative, grid, hermite, weights
@@ -28,7 +30,6 @@ from epf.statistics._log_density import PathPolynomial as PathPolynomial
 from epf.statistics._log_density import PolynomialLogDensity
 
 _POINTS = 41
-_STATES = 16  # simulated, at which the log-density is tried before anything is compiled
 _NO_MASS = 80.0  # nats below the prior's peak: less than the smallest float
 
 
@@ -297,54 +298,18 @@ def _prior_at(
 
 def _check_defined(gibbs: LogPolynomial, u: Array | None, theta: np.ndarray, where: str, remedy: str) -> None:
     """Refuse a law whose support moves with the parameters, and one that is NaN at points where it would be expanded."""
-    params = gibbs.parameters
-    tried = _tried(gibbs, u, jnp.asarray(theta))
-    for name in sorted(tried, reverse=True):  # a transition before the observation that it spoils
-        outside, undefined = tried[name]
-        excluded, broken = np.asarray(outside) > 0.0, np.asarray(undefined) > 0.5
-        for found, what in (
-            (excluded, f"the support of {name}() depends on the parameters. Values that it allows are outside of it"),
-            (broken, f"the log-density of {name}() is NaN"),
-        ):
-            if not found.any():
-                continue
-            first = ", ".join(f"{label} = {v:.3g}" for label, v in zip(params.labels, theta[found][0], strict=True))
-            helps = remedy
-            if found is excluded:
-                helps = "no polynomial follows a density that ends, so use epf.SIR or epf.LiuWest"
-            raise UnsupportedModelError(
-                f"This model cannot be expanded: {what} at {found.sum()} of {len(theta)} points {where}, for example at "
-                f"{first}: {helps}."
-            )
+    for fault in faults(gibbs.model, u, theta, _Expanded(gibbs), f"points {where}"):
+        what, helps = fault.what, remedy
+        if fault.moves:
+            what += ". Values that it allows are outside of it"
+            helps = "no polynomial follows a density that ends, so use epf.SIR or epf.LiuWest"
+        raise UnsupportedModelError(f"This model cannot be expanded: {what} {fault.at}: {helps}.")
 
 
-@compiled_once
-def _tried(
-    gibbs: LogPolynomial, u: Array | None, thetas: Float[Array, "points p"]
-) -> dict[str, tuple[Float[Array, " points"], Float[Array, " points"]]]:
-    """For each law and point, the share of values drawn in the middle that it excludes, and of its own that are NaN."""
-    model = gibbs.model
+class _Expanded(eqx.Module):
+    """The laws that are expanded."""
 
-    def one(key: PRNGKeyArray) -> dict[str, tuple[Array, Array]]:
-        def drawn(theta: Float[Array, " p"]) -> tuple[Array, Array, Array, Array]:
-            p, (k_x, k_new, k_y) = gibbs.parameters.named(theta), jax.random.split(key, 3)
-            x_prev = draw(initial_law(model, p), k_x)
-            new = draw(transition_law(model, p, x_prev, u), k_new)
-            x = advance(model, x_prev, new)
-            return x_prev, new, x, draw(observation_law(model, p, x, u), k_y)
+    gibbs: LogPolynomial
 
-        def at(theta: Float[Array, " p"]) -> dict[str, tuple[Array, Array]]:
-            z = gibbs.chart.point(theta)
-            others, own = (gibbs.laws_at(z, *values, u) for values in (drawn(thetas[len(thetas) // 2]), drawn(theta)))
-            return {
-                name: (
-                    jnp.any(~support(law)(value)) & jnp.all(jnp.isfinite(value)),
-                    jnp.isnan(log_prob_observed(*own[name])) | jnp.any(jnp.isnan(own[name][1])),
-                )
-                for name, (law, value) in others.items()
-            }
-
-        return jax.vmap(at)(thetas)
-
-    found = jax.vmap(one)(particle_keys(root_key(0), _STATES))
-    return jax.tree.map(lambda flags: jnp.mean(flags, axis=0, dtype=float), found)
+    def __call__(self, theta: Array, *values: Any) -> dict[str, Any]:
+        return self.gibbs.laws_at(self.gibbs.chart.point(theta), *values)

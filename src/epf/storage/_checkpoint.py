@@ -28,7 +28,7 @@ from epf.storage._tensors import TensorFile, inspect, pack
 
 SCHEMA = 2  # 1: fields of the states had other names
 _LIBRARIES = ("epfilter", "jax", "jaxlib", "numpyro", "equinox", "numpy")
-_NUMERICS = ("epfilter", "jax", "jaxlib")  # another version of these may round differently
+NUMERICS = ("epfilter", "jax", "jaxlib")  # another version of these may round differently
 _MAX_STEPS = 2**31 - 1
 _MAX_INPUTS = 1 << 20
 # What a file may hold: in words, the function that reads it, and the possible methods.
@@ -222,7 +222,7 @@ def _check_owner(path: Path, header: dict[str, Any], model: StateSpaceModel, met
 
 def _warn_of_versions(path: Path, header: dict[str, Any]) -> None:
     now = versions()
-    for name in _NUMERICS:
+    for name in NUMERICS:
         before = str(header["versions"].get(name))[:40]
         if before != now[name]:
             warn(

@@ -21,12 +21,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt32
 from epf.errors import SettingError
 from epf.filters._bank import Seen
 from epf.filters._base import Info, Past, ReplayingFilter
-from epf.filters.marginal._nodes import DEAD, Nodes, Points, Student, fitted, flattened
+from epf.filters.marginal._distribution import SkewStudent, fitted
+from epf.filters.marginal._nodes import DEAD, Nodes, Points, flattened
 from epf.filters.marginal._posterior import NodePosterior, Surface, weighted_points
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._keys import packed, particle_keys, root_key, unpacked
-from epf.numerics._linear_algebra import log_determinant
 from epf.posterior._chart import Chart
 
 NONE = -1  # `replayed` while there are no new filters
@@ -195,7 +195,7 @@ class MarginalNodes(ReplayingFilter):
         # An observation that tells much makes the posterior far narrower than the gaps between nodes. Then neither the
         # effective number nor the evidence of new nodes need be higher, as an old one may have been near the peak by chance;
         # but they come from a flattened posterior, and contract round by round until they resolve it.
-        contracted = log_determinant(old.proposal.lower) - log_determinant(nodes.proposal.lower) > _NARROWER
+        contracted = old.proposal.log_volume - nodes.proposal.log_volume > _NARROWER
         narrower = contracted & (old.effective < _LEAST * self.nodes)
         better = first | higher | narrower | (nodes.effective > old.effective)
         kept = jax.tree.map(lambda one, other: jnp.where(better, one, other), nodes, old)
@@ -244,12 +244,12 @@ class MarginalNodes(ReplayingFilter):
         # A flattened posterior is wide enough: with a margin on top the nodes would never contract.
         wider = jnp.where(surface.trusted, 1.0, power)
         proposal = fitted(old.proposal.point(white), weights, wider)
-        sound = jnp.all(jnp.isfinite(proposal.lower)) & jnp.all(jnp.isfinite(proposal.mean))
+        sound = jnp.isfinite(proposal.log_volume) & jnp.all(jnp.isfinite(proposal.middle))
         proposal = jax.tree.map(lambda new, old: jnp.where(sound, new, old), proposal, old.proposal)
         fresh = self._fresh(proposal, state.rounds, state.seed)
         return eqx.tree_at(lambda s: (s.new, s.replayed), state, (fresh, jnp.zeros_like(state.replayed)))
 
-    def _first_proposal(self) -> Student:
+    def _first_proposal(self) -> SkewStudent:
         """The distribution for draws of the prior, clipped where its tails are heavy."""
         chart = self.chart
         keys = particle_keys(root_key(0), _PRIOR_DRAWS)
@@ -258,7 +258,7 @@ class MarginalNodes(ReplayingFilter):
         reach = _REACH * 0.5 * (high - low)
         return fitted(jnp.clip(draws, middle - reach, middle + reach), jnp.full(_PRIOR_DRAWS, 1.0 / _PRIOR_DRAWS))
 
-    def _fresh(self, proposal: Student, number: Array, seed: UInt32[Array, "3"]) -> Nodes:
+    def _fresh(self, proposal: SkewStudent, number: Array, seed: UInt32[Array, "3"]) -> Nodes:
         """New nodes, whose filters have seen nothing yet."""
         shift = jax.random.uniform(jax.random.fold_in(unpacked(seed), -1 - number), (self.parameters.size,))
         nodes = Nodes.drawn(self.chart, proposal, self.points.shifted(shift), self.filters.streams)

@@ -11,7 +11,7 @@ correlated over time). Half of it, smoothed over theta, is added to the log-like
 """
 
 from functools import lru_cache
-from math import lgamma, log, pi
+from math import log
 from typing import Any
 
 import equinox as eqx
@@ -20,12 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from epf.numerics._linear_algebra import cholesky, log_determinant, solve
+from epf.filters.marginal._distribution import FREEDOM, SkewStudent
+from epf.numerics._linear_algebra import cholesky, solve
 from epf.numerics._sums import Compensated
 from epf.posterior._chart import Chart
 
-_FREEDOM = 6.0  # degrees of freedom
-_WIDER = 3.0  # the squared scales of the nodes are 1 + _WIDER / p times the posterior's: twice its sd for one parameter
 _HALVINGS = 20
 _BLOCK = 20  # steps over which the errors of a filter are correlated
 DEAD = -1e30  # log-likelihood of a filter that could not explain an observation
@@ -34,31 +33,10 @@ _POINTS = 2048  # of the function through the nodes
 _RIDGE = 1e-3  # keeps the fit of the variance sound where few nodes count
 
 
-class Student(eqx.Module):
-    """The distribution that nodes are drawn from, in unbounded coordinates z: Student's t, as tails may be long."""
-
-    mean: Float[Array, " p"]
-    lower: Float[Array, "p p"]
-
-    def point(self, white: Float[Array, "many p"]) -> Float[Array, "many p"]:
-        return self.mean + white @ self.lower.T
-
-    def log_density(self, white: Float[Array, "many p"]) -> Float[Array, " many"]:
-        """The log-density at points in units of the distribution."""
-        return white_log_density(white) - 0.5 * log_determinant(self.lower)
-
-
-def white_log_density(white: Float[Array, "many p"]) -> Float[Array, " many"]:
-    """The log-density of the standard distribution."""
-    p = white.shape[1]
-    level = lgamma(0.5 * (_FREEDOM + p)) - lgamma(0.5 * _FREEDOM) - 0.5 * p * log(_FREEDOM * pi)
-    return level - 0.5 * (_FREEDOM + p) * jnp.log1p(jnp.sum(white**2, axis=1) / _FREEDOM)
-
-
 class Nodes(eqx.Module):
     """Nodes, the distribution they were drawn from, and what their filters have found."""
 
-    proposal: Student
+    proposal: SkewStudent
     white: Float[Array, "nodes p"]
     """The nodes in units of the distribution that they were drawn from."""
     z: Float[Array, "nodes p"]
@@ -86,7 +64,7 @@ class Nodes(eqx.Module):
     bank: Any
 
     @classmethod
-    def drawn(cls, chart: Chart, proposal: Student, white: Float[Array, "nodes p"], streams: int) -> "Nodes":
+    def drawn(cls, chart: Chart, proposal: SkewStudent, white: Float[Array, "nodes p"], streams: int) -> "Nodes":
         """Nodes without filters, which have seen nothing."""
         z, none = proposal.point(white), jnp.zeros(white.shape[0])
         log_ratio = jax.vmap(chart.log_prior)(z) - proposal.log_density(white)
@@ -105,8 +83,7 @@ class Nodes(eqx.Module):
         top = jnp.where(top > 0.5 * DEAD, top, 0.0)
         block, t = self.block + jnp.maximum(increments, DEAD), self.t + 1
         ends = t % _BLOCK == 0
-        spread = jnp.var(block, axis=0, ddof=1) if block.shape[0] > 1 else jnp.zeros_like(self.variance)
-        variance = jnp.minimum(self.variance + jnp.where(ends, spread, 0.0), -DEAD)
+        variance = jnp.minimum(self.variance + jnp.where(ends, _spread(block, values > 0.5 * DEAD), 0.0), -DEAD)
         return eqx.tree_at(
             lambda n: (n.values, n.level, n.block, n.variance, n.rounding, n.t, n.bank),
             self,
@@ -170,6 +147,17 @@ class Nodes(eqx.Module):
         return 0.5 * jnp.clip(middle + design @ slopes, 0.0, 2.0 * jnp.maximum(self.variance, middle))
 
 
+def _spread(block: Float[Array, "streams nodes"], alive: Bool[Array, "streams nodes"]) -> Float[Array, " nodes"]:
+    """The variance over the streams that live. One that died has no number, and what it lacks is in `_pooled`."""
+    streams = block.shape[0]
+    if streams == 1:
+        return jnp.zeros(block.shape[1])
+    count = jnp.sum(alive, axis=0)
+    middle = jnp.sum(jnp.where(alive, block, 0.0), axis=0) / jnp.maximum(count, 1)
+    among = jnp.var(jnp.where(alive, block, middle), axis=0, ddof=1)
+    return among * ((streams - 1) / jnp.maximum(count - 1, 1))
+
+
 def _pooled(values: Float[Array, "streams nodes"]) -> Float[Array, " nodes"]:
     """The mean of the streams' log-likelihoods; a stream that died counts as likelihood zero."""
     alive = values > 0.5 * DEAD
@@ -178,21 +166,6 @@ def _pooled(values: Float[Array, "streams nodes"]) -> Float[Array, " nodes"]:
     streams = alive.shape[0]
     share = jnp.asarray(np.log(np.maximum(np.arange(streams + 1), 1) / streams), values.dtype)[count]
     return jnp.where(count > 0, mean + share, DEAD)
-
-
-def fitted(z: Float[Array, "many p"], weights: Float[Array, " many"], wider: Float[Array, ""] | float = 1.0) -> Student:
-    """A distribution wider than the weighted points; `wider` is 1 for the usual margin and 0 for none."""
-    sound = jnp.all(jnp.isfinite(z), axis=1)
-    weights = jnp.where(sound, weights, 0.0)
-    weights = weights / jnp.sum(weights)
-    z = jnp.where(sound[:, None], z, 0.0)
-    mean = weights @ z
-    gap = z - mean
-    covariance = (gap * weights[:, None]).T @ gap
-    scale = jnp.sqrt(jnp.diagonal(covariance))
-    scale = jnp.where(scale > 0.0, scale, 1e-6)
-    correlation = covariance / jnp.outer(scale, scale) + 1e-4 * jnp.eye(z.shape[1])
-    return Student(mean, jnp.sqrt(1.0 + wider * _WIDER / z.shape[1]) * scale[:, None] * cholesky(correlation))
 
 
 def flattened(log_weights: Float[Array, " nodes"], least: float) -> tuple[Float[Array, " nodes"], Float[Array, ""]]:
@@ -253,4 +226,4 @@ def _uniform_points(count: int, p: int) -> tuple[Float[np.ndarray, "count p"], F
     from scipy.stats import chi2, qmc
 
     points = qmc.Sobol(p + 1, scramble=True, rng=0).random_base2(int(np.ceil(np.log2(count))))[:count]
-    return points[:, :p], np.sqrt(_FREEDOM / chi2.ppf(np.clip(points[:, p], 1e-4, 1.0), _FREEDOM))
+    return points[:, :p], np.sqrt(FREEDOM / chi2.ppf(np.clip(points[:, p], 1e-4, 1.0), FREEDOM))

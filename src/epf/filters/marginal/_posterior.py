@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.filters.marginal._nodes import Nodes, white_log_density
+from epf.filters.marginal._distribution import white_log_density
+from epf.filters.marginal._nodes import Nodes
 from epf.polynomial._kriging import krige, terms
 from epf.posterior._chart import Chart
 from epf.posterior._posterior import ErrorEstimate, WeightedThetas, shifts, standard_error, student
@@ -15,6 +16,7 @@ from epf.posterior._posterior import ErrorEstimate, WeightedThetas, shifts, stan
 _TRUSTED = 1.0
 _SPARE = 1.5  # times a quadratic's coefficients: nodes that a fit needs
 _MOST = 6  # times a quadratic's coefficients: nodes that a fit is made of, the highest ones; its cost is their cube
+_AT_LEAST = 96  # nodes, which cost little
 _LOWEST = 1e3  # nats below the peak; lower is all the same
 _FAR = 4.0  # nats below the peak at which a node's value begins to matter less
 _BANDWIDTH = 0.1  # standard deviations
@@ -55,7 +57,7 @@ class Surface(eqx.Module):
         log_target = nodes.log_weights + white_log_density(white)
         below = jnp.max(log_target) - log_target
         below = jnp.where(jnp.isfinite(below), jnp.minimum(below, _LOWEST), _LOWEST)
-        highest = jnp.argsort(below)[: _MOST * terms(p)]
+        highest = jnp.argsort(below)[: max(_MOST * terms(p), _AT_LEAST)]
         near, apart = below[highest], jnp.clip(nodes.apart(), -_LOWEST, _LOWEST).T[highest]
         function, missed = krige(
             white[highest], jnp.concatenate([-near[:, None], apart], axis=1), 1.0 + jnp.square(near / _FAR)

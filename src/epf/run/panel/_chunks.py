@@ -1,13 +1,14 @@
 """Chunks of a panel: what is handed to a `map(function, chunks)`, here or on another machine, and what comes back.
 
 Both travel: `Work` is settings, a chunk is a list of series, and a `Part` is arrays. Every series has a seed of its own,
-so it does not matter which chunk it is in.
+so it does not matter which chunk it is in. Nor where it runs, if versions and precision are the same: the versions are
+compared, and the precision is part of the work.
 """
 
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from epf.errors import EPFError
 from epf.filters._base import Filter, start
 from epf.model._model import StateSpaceModel
 from epf.numerics._keys import root_key
@@ -23,6 +25,7 @@ from epf.run._checks import check_memory_of_state, memory_errors
 from epf.run._runner import FilterEngine, power_of_two
 from epf.run.panel._program import padded, run_series, stacked
 from epf.run.panel._series import Series
+from epf.storage._checkpoint import NUMERICS, versions
 
 _BYTES = 1 << 27  # of states and records in one call of the program
 _MOST = 256  # series in one call
@@ -64,6 +67,7 @@ class Work:
         self.side_by_side = min(side_by_side, power_of_two(len(series)))
         groups = max(1, min(self._capacity(), power_of_two(len(series))) // self.side_by_side)
         self.capacity = groups * self.side_by_side
+        self.double, self.versions = bool(jax.config.read("jax_enable_x64")), _versions()
 
     @cached_property
     def engine(self) -> FilterEngine:
@@ -84,9 +88,17 @@ class Work:
         self._call(series[:1], [0], 0)
 
     def __call__(self, chunk: list[Series]) -> Part:
-        with memory_errors(self.method):
+        with jax.enable_x64(self.double), memory_errors(self.method):
+            self._check_versions()
             calls = [self._part(chunk[i : i + self.capacity]) for i in range(0, len(chunk), self.capacity)]
         return _joined(calls)
+
+    def _check_versions(self) -> None:
+        if self.versions != (here := _versions()):
+            raise EPFError(
+                f"This worker has {here}, and the panel comes from {self.versions}: install the same versions, since others "
+                "may round differently."
+            )
 
     def _part(self, series: list[Series]) -> Part:
         """The series of one call of the program; of one that fails, the steps before."""
@@ -131,6 +143,12 @@ class Work:
         p = self.engine.bound.parameters.size
         row = 16 + (12 + len(self.levels)) * p  # means, sds, quantiles and five parts of the error, each of both
         return int(np.clip(_BYTES // (8 * (numbers + self.room * row)), 1, max(_MOST, self.side_by_side)))
+
+
+@cache
+def _versions() -> str:
+    """Of the libraries on which the bits of an answer depend."""
+    return ", ".join(f"{name} {version}" for name, version in versions().items() if name in NUMERICS)
 
 
 def _joined(parts: list[Part]) -> Part:

@@ -7,13 +7,14 @@ then, judges them all at once, and posts the worst and the most surprising. It r
 import json
 import time
 from collections import deque
+from collections.abc import Sequence
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from epf.errors import reason
-from epf.results._verdict import LEVELS
+from epf.results._verdict import LEVELS, MethodFacts
 from epf.run.panel._judge import levels
 from epf.run.panel._series import Key, as_key
 from epf.run.panel._store import Rows
@@ -33,6 +34,7 @@ _PARAMETERS = 4
 _WATCHED = 16  # series that have a page of their own at the same time
 _SETTLED = 30  # steps before which nothing is a surprise
 _RATE, _MUCH = 0.01, 8.0
+NOTHING: dict[str, Any] = {"series": 0, "doubtful": 0, "not_to_trust": 0, "labels": [], "rows": []}
 
 
 class Surprises:
@@ -81,6 +83,14 @@ class SeriesFeed(Feed):
         self._key = key
         super().__init__(stream, None)
 
+    def push(self, stream: Any, before: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
+        """The panel makes a new stream for each update."""
+        before, self._stream = self._stream, stream
+        super().push(stream, before, row, ys, seconds)
+
+    def _state_of(self, latest: Any, before: Any) -> Any:
+        return before._state
+
     def _numbers(self) -> dict[str, Any]:
         return super()._numbers() | {"file": f"series {self._key}"}
 
@@ -111,15 +121,12 @@ class PanelFeed:
         for i, key in enumerate(updated.keys) if watched else ():
             if key in watched:
                 row = [rows[key]] if key in rows else None
-                watched[key].push(self._panel[key], row, ys[i : i + 1], seconds / len(updated.keys))
+                watched[key].push(self._panel[key], None, row, ys[i : i + 1], seconds / len(updated.keys))
 
     def find(self, name: str) -> Board | None:
         """The board of a series, by its key as JSON has it; its history begins when it is first asked for."""
-        try:
-            key = json.loads(name)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(key, str | int) or isinstance(key, bool):
+        key = key_of(name)
+        if key is None:
             return None
         with self._lock:
             if key in self._feeds:
@@ -175,31 +182,11 @@ class PanelFeed:
         }
         copied = panel._copied()
         if copied is None:
-            return found | {"series": 0, "doubtful": 0, "not_to_trust": 0, "labels": [], "rows": []}
+            return found | NOTHING
         keys, rows, state = copied
-        level, worst = levels(rows, panel.method, state)
-        surprise = self._surprises.of(keys)
-        counts = {"series": len(keys), "doubtful": int((level == 1).sum()), "not_to_trust": int((level == 2).sum())}
-        by_verdict, by_surprise = np.lexsort((-worst, -level))[:_SHOWN], np.argsort(-surprise, kind="stable")[:_SHOWN]
-        shown = list(dict.fromkeys([*by_verdict.tolist(), *by_surprise.tolist()]))
-        labels = panel._bound.parameters.labels[:_PARAMETERS] if panel._bound is not None else []
-        table = [self._row(i, keys[i], rows, level, worst, surprise, len(labels)) for i in shown]
-        return found | counts | {"labels": list(labels), "rows": table}
-
-    def _row(
-        self, i: int, key: Key, rows: Rows, level: np.ndarray, worst: np.ndarray, surprise: np.ndarray, shown: int
-    ) -> dict[str, Any]:
-        return {
-            "key": key,
-            "t": int(rows.t[i]),
-            "level": int(level[i]),
-            "word": LEVELS[level[i]],
-            "error": plain(float(worst[i])),
-            "surprise": plain(float(surprise[i])),
-            "set_aside": bool(rows.record.info.collapsed[i, 0]),
-            "mean": plain(np.asarray(rows.record.mean[i, 0, :shown], float)),
-            "sd": plain(np.asarray(rows.record.sd[i, 0, :shown], float)),
-        }
+        facts = MethodFacts.of(panel.method, state)
+        labels = panel._bound.parameters.labels if panel._bound is not None else []
+        return found | overview(keys, rows, labels, facts, self._surprises.of(keys))
 
     def close(self) -> None:
         """Post the last update and end the threads."""
@@ -211,3 +198,43 @@ class PanelFeed:
             feed.close()
             feed.board.close()
         self.publish()
+
+
+def overview(
+    keys: list[Key], rows: Rows, labels: Sequence[str], facts: MethodFacts, surprise: np.ndarray | None = None
+) -> dict[str, Any]:
+    """Counts of all series, and a table of the worst and, if that is known, the most surprising."""
+    level, worst = levels(rows, facts)
+    shown = np.lexsort((-worst, -level))[:_SHOWN].tolist()
+    if surprise is not None:
+        shown = list(dict.fromkeys([*shown, *np.argsort(-surprise, kind="stable")[:_SHOWN].tolist()]))
+    first = len(labels[:_PARAMETERS])
+    return {
+        "series": len(keys),
+        "doubtful": int((level == 1).sum()),
+        "not_to_trust": int((level == 2).sum()),
+        "labels": list(labels[:_PARAMETERS]),
+        "rows": [
+            {
+                "key": keys[i],
+                "t": int(rows.t[i]),
+                "level": int(level[i]),
+                "word": LEVELS[level[i]],
+                "error": plain(float(worst[i])),
+                **({} if surprise is None else {"surprise": plain(float(surprise[i]))}),
+                "set_aside": bool(rows.record.info.collapsed[i, 0]),
+                "mean": plain(np.asarray(rows.record.mean[i, 0, :first], float)),
+                "sd": plain(np.asarray(rows.record.sd[i, 0, :first], float)),
+            }
+            for i in shown
+        ],
+    }
+
+
+def key_of(name: str) -> Key | None:
+    """The key of a series as JSON has it; None if this is none."""
+    try:
+        key = json.loads(name)
+    except (ValueError, RecursionError):
+        return None
+    return key if isinstance(key, str | int) and not isinstance(key, bool) else None

@@ -15,6 +15,7 @@ from epf.run._default import ACCURACY, BUDGET, Search, choose
 from epf.run._runner import progress_bar
 from epf.run._warnings import failure
 from epf.run.panel._chunks import Map, Work, parts_by_map, parts_here
+from epf.run.panel._dask import Client, as_map
 from epf.run.panel._frames import from_frame, is_frame, read_file
 from epf.run.panel._result import Entry, PanelResult
 from epf.run.panel._series import Given, Key, Series, checked, from_arrays, that_fit
@@ -39,7 +40,7 @@ def fit_panel(
     budget: float = BUDGET,
     quantile_levels: Sequence[float] = QUANTILE_LEVELS,
     progress: bool | None = None,
-    map: Map | None = None,
+    map: Map | Client | str | None = None,
     chunk: int = _CHUNK,
     side_by_side: int = 1,
 ) -> PanelResult:
@@ -58,8 +59,9 @@ def fit_panel(
 
     A series that cannot be used or whose run fails is set aside (`panel.failed`), and the others go on. Ctrl-C ends with
     the series that are done. `map` is a function like Python's `map`, which may send chunks of `chunk` series to other
-    processes or machines. `side_by_side` series take their steps together, which a GPU needs and a core may gain from;
-    answers then agree with those of `epf.fit` to rounding, not bit for bit.
+    processes or machines; or a Dask client, the address of a Dask scheduler, or "local". `side_by_side` series take their
+    steps together, which a GPU needs and a core may gain from; answers then agree with those of `epf.fit` to rounding, not
+    bit for bit.
 
     Examples:
         >>> panel = epf.fit_panel(model, np.stack([y, 2.0 * y]), epf.SIR(400))
@@ -86,24 +88,25 @@ def fit_panel(
     pending: list[tuple[Filter, list[Series]]] = [(chosen, series)]
     interrupted = False
     try:
-        while pending:
-            for one, entry in _run(model, pending.pop(0), levels, progress, map, chunk, side_by_side):
-                search = searches[one.key]
-                if entry.failed:
-                    search.method = None
-                    if search.best is None:  # a larger method that fails leaves the answer of the smaller one
-                        failed[one.key] = _failure(entry.result())
-                    continue
-                if method is None:
-                    result = entry.result()
-                    search.take(result)
-                    if search.best is not result:
+        with as_map(map) as mapped:
+            while pending:
+                for one, entry in _run(model, pending.pop(0), levels, progress, mapped, chunk, side_by_side):
+                    search = searches[one.key]
+                    if entry.failed:
+                        search.method = None
+                        if search.best is None:  # a larger method that fails leaves the answer of the smaller one
+                            failed[one.key] = _failure(entry.result())
                         continue
-                else:
-                    search.method = None
-                entries[one.key] = entry
-            if not pending:
-                pending = _next([one for one in series if one.key in entries], searches)
+                    if method is None:
+                        result = entry.result()
+                        search.take(result)
+                        if search.best is not result:
+                            continue
+                    else:
+                        search.method = None
+                    entries[one.key] = entry
+                if not pending:
+                    pending = _next([one for one in series if one.key in entries], searches)
     except KeyboardInterrupt:
         if not entries:
             raise

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from epf.filters._base import Filter
 from epf.results._certificate import PARTS, Certificate, certificate, total_of
 from epf.results._observed import _ENOUGH, Observed
 from epf.results._record import Record
@@ -49,8 +48,8 @@ def judged(panel: "Panel", keys: Iterable[Key] | None = None) -> Iterator[Judged
         yield Judged(key, t, float(rows.log_evidence[i]), record, error, verdict)
 
 
-def levels(rows: Rows, method: Filter, state: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The level of the verdict of all series at once, and the largest error of each; `state` is that of any one series."""
+def levels(rows: Rows, facts: MethodFacts) -> tuple[np.ndarray, np.ndarray]:
+    """The level of the verdict of all series at once, and the largest error of each; `facts` are those of any one series."""
     count, record = len(rows.t), rows.record
     parts: dict[str, Any] = {name: np.asarray(getattr(record.error, name), float)[:, 0] for name in PARTS}
     parts["expansion"] = parts["expansion"] + rows.error[:, None, None]
@@ -61,11 +60,11 @@ def levels(rows: Rows, method: Filter, state: Any) -> tuple[np.ndarray, np.ndarr
     found = [np.where(np.isnan(worst), 1, np.where(share <= 1.0, 0, np.where(share <= 2.0, 1, 2)))]
     for times in (rows.collapsed[:, 0], rows.invalid[:, 0]):
         found.append(np.where(times > 0, 1 + (times > 0.01 * rows.t), 0))
-    if 0 < (method.weighted_particles or 0) < _FEW_PARTICLES:
+    if 0 < (facts.weighted_particles or 0) < _FEW_PARTICLES:
         found.append(np.where(np.isnan(record.info.ess[:, 0]), 0, 1))
     rounded = ((rows.steps >= _ENOUGH) & (2 * rows.close > rows.steps)).any(axis=1)
     found.append(((rows.values == 0) | rounded).astype(int))
-    found.append(np.full(count, max((caveat.level for caveat in method.caveats(state)), default=0)))
+    found.append(np.full(count, max((caveat.level for caveat in facts.caveats), default=0)))
     return np.max(found, axis=0), np.nan_to_num(worst, nan=np.inf)
 
 

@@ -236,6 +236,10 @@ class Panel(Mapping[Key, Stream]):
         stream._buffer = self._replays.copy(key)
         return stream
 
+    def __contains__(self, key: Any) -> bool:
+        with self._lock:  # a Mapping would make the whole stream to find out
+            return self._store.place(as_key(key)) >= 0
+
     def __iter__(self) -> Iterator[Key]:
         return iter(self._store)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from epf.errors import EPFError
 from epf.model._model import StateSpaceModel
 from epf.results._result import Result
-from epf.results._verdict import LEVELS
+from epf.results._verdict import LEVELS, MethodFacts
 from epf.run._answer import filter_result
 from epf.run._runner import Ran
 from epf.run.panel._chunks import Part, Work
@@ -97,7 +97,7 @@ class PanelResult(Mapping[Key, Result]):
         for entries in parts.values():
             part, work = entries[0].part, entries[0].work
             rows = rows_of(part, entries[0].chunk)
-            level, worst = levels(rows, work.method, part.state(0))
+            level, worst = levels(rows, MethodFacts.of(work.method, part.state(0)))
             found |= {one.series.key: (int(level[one.i]), float(worst[one.i])) for one in entries}
         return {key: found[key] for key in self}
 

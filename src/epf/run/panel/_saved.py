@@ -7,25 +7,27 @@ method at hand, as for a stream, and every array must have the shape that follow
 import json
 import os
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from epf.errors import CheckpointError, SettingError, kind
-from epf.filters._base import Filter, ReplayingFilter
+from epf.filters._base import Caveat, Filter, ReplayingFilter
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._settings import require_count
 from epf.results import _saving as saving
+from epf.results._verdict import MethodFacts
 from epf.run._checks import check_method
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run.panel._panel import MOST_SIDE_BY_SIDE, Panel
 from epf.run.panel._series import Key
 from epf.run.panel._store import Rows, Store
-from epf.storage._checkpoint import Wanted, bind, leaves, load_state, observation_shape, owner, save_state
+from epf.run.watch._numbers import names
+from epf.storage._checkpoint import Wanted, bind, check_header, leaves, load_state, observation_shape, owner, save_state
 from epf.storage._files import as_path
-from epf.storage._tensors import TensorFile
+from epf.storage._tensors import TensorFile, inspect
 
 _COUNTS = ("t", "log_evidence", "error", "error_before", "collapsed", "invalid", "values", "steps", "close", "last")
 _MOST_STEPS = 2**31
@@ -50,6 +52,7 @@ def save(panel: Panel, path: Any, offset: Any, keep: int) -> None:
     state = None
     if keys:
         rows = panel._store.rows
+        facts["shown"] = _shown(panel, rows)
         arrays |= {name: getattr(rows, name) for name in _COUNTS} | leaves("record", rows.record)
         state = rows.state
         if panel._replays.buffers:
@@ -62,6 +65,67 @@ def save(panel: Panel, path: Any, offset: Any, keep: int) -> None:
     panel.offset = offset
 
 
+def _shown(panel: Panel, rows: Rows) -> dict[str, Any]:
+    """What a page of the file needs to know of the model and the method."""
+    facts = MethodFacts.of(panel.method, jax.tree.map(lambda leaf: leaf[0], rows.state))
+    labels = parameters(panel.model).labels
+    return {
+        **names(panel.model, panel.method),
+        "labels": list(labels),
+        "facts": [facts[0], [list(c) for c in facts[1]]],
+    }
+
+
+class Overview(NamedTuple):
+    """What a file says without its model."""
+
+    keys: list[Key]
+    rows: Rows
+    """Without states."""
+    updates: int
+    levels: tuple[float, ...]
+    labels: list[str]
+    facts: MethodFacts
+    names: dict[str, str]
+
+
+def read_overview(path: Path) -> Overview:
+    """The series of a file; the model is not needed, and nothing in the file is run."""
+    file = inspect(path)
+    header = check_header(file, "panel")
+    arrays = file.read({name: (layout.dtype, layout.shape) for name, layout in file.layouts.items()})
+    try:
+        facts = header["facts"]
+        keys = _keys(path, arrays["keys"], facts["series"])
+        if not keys or "shown" not in facts:
+            raise CheckpointError(
+                f"{path} has nothing to show: it is from before the first observation, or from an earlier version of epf."
+            )
+        shown = facts["shown"]
+        counts = {name: arrays[name] for name in _COUNTS}
+        parts = {name: array for name, array in arrays.items() if name.startswith("record.")}
+        labels, (particles, caveats) = shown["labels"], shown["facts"]
+        if any(len(array) != len(keys) for array in (*counts.values(), *parts.values())):
+            raise ValueError
+        _check_counts(path, counts)
+        record = saving.record_of("result", parts)
+        sound = particles is None or _is_count(particles)
+        sound &= _is_count(facts["updates"]) and all(level in range(3) for level, _ in caveats)
+        sound &= record.mean.shape[1:] == (1, len(labels)) and all(isinstance(label, str) for label in labels)
+        if not sound:
+            raise ValueError
+        method = MethodFacts(particles, tuple(Caveat(int(level), str(sentence)) for level, sentence in caveats))
+        levels = tuple(float(np.round(level, 6)) for level in arrays["quantile_levels"])
+        called = {name: str(shown[name]) for name in ("model", "method")}
+        return Overview(
+            keys, Rows(**counts, record=record, state=None), int(facts["updates"]), levels, labels, method, called
+        )
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise malformed(path, "series") from None
+
+
 def load(cls: type[Panel], path: str | os.PathLike[str], model: StateSpaceModel, method: Filter | None) -> Panel:
     """The panel of a file, for its model."""
     path = as_path("Panel.load", path)
@@ -71,7 +135,7 @@ def load(cls: type[Panel], path: str | os.PathLike[str], model: StateSpaceModel,
     arrays, facts = saved.arrays, saved.facts
     width = facts.get("side_by_side")
     if not (_is_count(facts.get("updates")) and _is_count(width) and 1 <= width <= MOST_SIDE_BY_SIDE):
-        raise _malformed(path, "counts")
+        raise malformed(path, "counts")
     panel = cls(
         model,
         saved.method,
@@ -92,7 +156,7 @@ def load(cls: type[Panel], path: str | os.PathLike[str], model: StateSpaceModel,
     if "past.ys" in arrays:
         ends = np.cumsum(counts["t"])
         if ends[-1] != len(arrays["past.ys"]):
-            raise _malformed(path, "past")
+            raise malformed(path, "past")
         for key, first, end in zip(keys, [0, *ends[:-1]], ends, strict=True):
             us = arrays["past.us"][first:end] if "past.us" in arrays else None
             panel._replays.buffers[key] = ReplayBuffer(arrays["past.ys"][first:end], us)
@@ -133,9 +197,9 @@ def _keys(path: Path, text: np.ndarray, count: int) -> list[Key]:
         if not isinstance(keys, list) or not all(isinstance(key, str) or type(key) is int for key in keys):
             raise ValueError
     except (ValueError, RecursionError):
-        raise _malformed(path, "keys") from None
+        raise malformed(path, "keys") from None
     if len(set(keys)) != len(keys) or len(keys) != count:
-        raise _malformed(path, "keys")
+        raise malformed(path, "keys")
     return keys
 
 
@@ -143,14 +207,14 @@ def _check_counts(path: Path, counts: dict[str, np.ndarray]) -> None:
     t = counts["t"]
     ranges = (t[:, None], counts["collapsed"], counts["invalid"], counts["steps"], counts["close"])
     if (t < 1).any() or (counts["values"] < 0).any() or any(((n < 0) | (n > t[:, None])).any() for n in ranges):
-        raise _malformed(path, "counts")
+        raise malformed(path, "counts")
     if (t >= _MOST_STEPS).any():
-        raise _malformed(path, "counts")
+        raise malformed(path, "counts")
 
 
 def _is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 2**63
 
 
-def _malformed(path: Path, what: str) -> CheckpointError:
+def malformed(path: Path, what: str) -> CheckpointError:
     return CheckpointError(f"{path} has no valid {what}: use an earlier copy.")

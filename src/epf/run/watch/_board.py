@@ -42,6 +42,7 @@ class Board:
         self.readers = 0
         """How many are waiting for news."""
         self.closed = False
+        self._telling = 0.0
         self.view = View(0, numbers, json.dumps(numbers, allow_nan=False), None, {}, Lock())
 
     def post(self, numbers: dict[str, Any], track: Track | None) -> None:
@@ -59,6 +60,17 @@ class Board:
     def join(self, change: int) -> None:
         with self._news:
             self.readers += change
+
+    def told(self, seconds: float) -> None:
+        """A reader's thread spent so much processor time on a message."""
+        with self._news:
+            self._telling += seconds
+
+    def telling(self) -> float:
+        """The processor time of all messages since this was last asked."""
+        with self._news:
+            found, self._telling = self._telling, 0.0
+            return found
 
     def close(self) -> None:
         with self._news:

@@ -1,15 +1,16 @@
 """From a running stream to the board, without holding the stream up.
 
-After an update the stream leaves a shallow copy of itself and a note of the step (`push`, a few microseconds): one row of
-numbers. Means and sds are in it while that takes a hundredth of the time, so not in each if many come fast. A thread
-collects the rows five times a second at most. Arrays of JAX are never changed, so it may compute with those of the copy
-while the stream goes on. Further quantiles, densities and one-step forecasts cost more: they are made for the newest step
-alone. The thread rests after everything it does, so long that it takes a small share of the time that the stream spends
-on updates. The copies of the last two steps keep their states alive.
+After an update the stream leaves a note of the step (`push`, a few microseconds). A thread collects the notes and posts them
+five times a second at most. It works with a shallow copy of the stream: arrays of JAX are never changed, so it may compute
+with them while the stream goes on. Means and sds of a step take about as long as the step; further quantiles, densities
+and one-step forecasts longer. Summaries of steps, posts and closer looks each have an allowance of time (`_allowance.py`):
+where updates come slowly every step has them, and where they come fast some do. The copy and the note keep the states of two
+more steps alive.
 """
 
 import time
 from collections import deque
+from collections.abc import Callable
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 
@@ -17,8 +18,11 @@ import numpy as np
 
 from epf.errors import reason
 from epf.filters._base import posterior_of
+from epf.filters._islands import together
 from epf.results._forecast import forecast
+from epf.results._record import Record
 from epf.run._stepper import fields
+from epf.run.watch._allowance import Allowance, counting
 from epf.run.watch._board import Board
 from epf.run.watch._look import Look, look
 from epf.run.watch._numbers import names, summary
@@ -26,11 +30,10 @@ from epf.run.watch._track import LEVELS, Layout, Track
 
 _SECONDS = 0.2  # between posts, at least
 _LONGEST = 10.0  # seconds of rest
-_SHARE = 0.0025  # of the stream's time, for posts and again for looks at the posterior
-_SUMMARIES = 0.01  # of all time, for summaries of steps
-_CREDIT = 2.0  # seconds of summaries that may come at once
+_SUMMARIES, _POSTS, _LOOKS = 0.0015, 0.0025, 0.0015  # of the time that counts
+_CREDIT = 0.5  # seconds of summaries that may come at once: the first steps all have one
+_MOST = 0.005  # seconds that a summary is counted for; the first is mostly compilation
 _PENDING = 1000  # notes of steps that wait to be collected
-_BESIDE = ("t", "clock", "seconds", "log_evidence", "score", "ess", "collapsed")  # the first numbers of a note
 _CLOCK = 16  # updates from one reading of the processor's clock to the next
 _DRAWS = 400
 
@@ -50,32 +53,43 @@ class Usual(NamedTuple):
         """
         (steps, mean, variance), found = self, []
         for score in scores:
-            limit = mean - 8.0 * variance**0.5 if steps >= 30 else -np.inf
-            found.append(score < limit)
-            steps, rate, gap = steps + 1, max(1.0 / (steps + 1), 0.01), max(score, limit) - mean
-            mean, variance = mean + rate * gap, (1.0 - rate) * (variance + rate * gap * gap)
+            steps += 1
+            gap = score - mean
+            # Most scores are above the mean, and need no look at the limit.
+            shock = gap < 0.0 and steps > 30 and gap * gap > 64.0 * variance
+            found.append(shock)
+            gap = -8.0 * variance**0.5 if shock else gap
+            rate = 0.01 if steps > 100 else 1.0 / steps
+            mean += rate * gap
+            variance = (1.0 - rate) * (variance + rate * gap * gap)
         return found, Usual(steps, mean, variance)
+
+
+# What a stream leaves of a step: t, clock, seconds, its evidence and that of all, ess, collapsed, y and the summary, if any.
+Note = tuple[int, float, float, float, float, float, bool, np.ndarray, Record | None]
 
 
 class Feed:
     """Reads a stream and posts it on a board until it is closed."""
 
-    def __init__(self, stream: Any, track: Track | None) -> None:
-        self._notes, self._spare, self._count = np.zeros((0, 0)), np.zeros((0, 0)), 0
+    def __init__(self, stream: Any, track: Track | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._now = clock
+        self._notes: deque[Note] = deque()
         self._layout: Layout | None = None
-        self._lock, self._swap, self._stopped = Lock(), Lock(), Event()
-        # The stream before and after the last update, and its inputs; one object, so that they belong together.
-        self._pair: tuple[Any, Any, Any] = _copied(stream), _copied(stream), None
-        self._collected = self._pair
+        self._lock, self._stopped = Lock(), Event()
+        self._stream, self._latest = stream, _copied(stream)
+        self._last: tuple[int, Any, Any] = -1, None, None
+        """The number of the last update, what was before it, and its inputs; one object, so that they belong together."""
         self._usual, self._surprises = Usual(), 0
         self._looked = -1
         self._look: Look | None = None
         self._seconds: float | None = None
         self._trouble = ""
         self._busy = self._processor = 0.0
-        self._speed = deque([(time.monotonic(), stream.num_observations, 0.0, 0.0)])
-        self._next_look = 0.0
-        self._credit, self._credited = _CREDIT, time.monotonic()
+        self._is_first = stream._info is None
+        self._speed = deque([(clock(), stream.num_observations, 0.0, 0.0)])
+        self._summaries = Allowance(_SUMMARIES, _CREDIT, clock)
+        self._posts, self._looks = Allowance(_POSTS, 0.0, clock), Allowance(_LOOKS, 0.0, clock)
         self.track = track if track is None else track.broken(stream.num_observations, time.time())
         self.board = Board(self._numbers())
         if self.track is not None:
@@ -83,93 +97,55 @@ class Feed:
         self._thread = Thread(target=self._run, name="epf watch", daemon=True)
         self._thread.start()
 
-    @property
-    def _latest(self) -> Any:
-        return self._pair[1]
-
-    def push(self, stream: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
-        """Called by the stream after each update, in its own thread."""
-        record = self._summarised(stream)
-        now, before, info = _copied(stream), self._pair[1], fields(stream._info)
-        with self._swap:
-            if self._layout is None:
-                assert record is not None  # of the first step there is one
-                self._layout = Layout.of(now._bound.parameters.labels, record["state_mean"].size, ys.size)
-                width = len(_BESIDE) + sum(size for _, size in self._parts(self._layout, len(now.quantile_levels)))
-                self._notes, self._spare = np.zeros((_PENDING, width)), np.zeros((_PENDING, width))
-            shown, states, seen = self._layout[:3]
-            note, shown = self._notes[self._count], len(shown)
-            # The first update is mostly compilation: its seconds do not count.
-            note[:4] = (
-                now.num_observations,
-                time.time(),
-                np.nan if before._info is None else seconds,
-                now.log_evidence,
-            )
-            parts = [info["log_evidence"], info["ess"], info["collapsed"], ys.reshape(-1)[:seen]]
-            if record is not None:
-                parts += [record["mean"][0, :shown], record["sd"][0, :shown]]
-                parts += [record["state_mean"].reshape(-1)[:states], record["state_sd"].reshape(-1)[:states]]
-                parts += [record["quantiles"][0, :, :shown].reshape(-1)]
-            known = np.concatenate(parts)
-            note[4 : 4 + len(known)], note[4 + len(known) :] = known, np.nan
-            self._count += 1
-            self._pair = before, now, row
-        if not now.num_observations % _CLOCK:
+    def push(self, stream: Any, before: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
+        """Called by the stream after each update, in its own thread; `before` is its packed state before the update."""
+        clock = self._now()
+        record = None if clock < self._summaries.opens else self._summarised(stream, ys)
+        t, info = stream.num_observations, fields(stream._info)
+        numbers = info["log_evidence"].item(), stream.log_evidence, info["ess"].item(), info["collapsed"].item()
+        self._last = t, before, row
+        self._notes.append((t, clock, seconds, *numbers, ys, record))
+        if not t % _CLOCK:
             self._processor = time.thread_time()
-        if self._count == _PENDING:
+        if len(self._notes) >= _PENDING:
             self.collect()
 
-    def _summarised(self, stream: Any) -> dict[str, Any] | None:
-        """The summary of the last step, which takes longer than the step: not of every one if many come fast."""
-        began = time.monotonic()
-        self._credit = min(self._credit + _SUMMARIES * (began - self._credited), _CREDIT)
-        self._credited = began
-        if self._credit <= 0.0:
-            return None
-        record = fields(stream._record)  # made here, so that the copy has it
-        self._credit -= min(time.monotonic() - began, _CREDIT / 100)  # the first is mostly compilation
+    def _summarised(self, stream: Any, ys: np.ndarray) -> Record:
+        """The summary of the last step."""
+        began = self._now()
+        record = stream._record  # made here, so that the copy has it
+        if self._layout is None:
+            self._layout = Layout.of(stream._bound.parameters.labels, record.state_mean.size, ys.size)
+        self._summaries.spend(min(self._now() - began, _MOST))
         return record
-
-    @staticmethod
-    def _parts(layout: Layout, levels: int) -> list[tuple[str, int]]:
-        """The names and sizes of what a note holds beside `_BESIDE`."""
-        shown, states, seen = len(layout.parameters), layout.states, layout.observations
-        sizes = {"y": seen, "mean": shown, "sd": shown, "state_mean": states, "state_sd": states}
-        return [*sizes.items(), ("quantiles", levels * shown)]
 
     def collect(self) -> None:
         """Put all noted steps into the track."""
         with self._lock:
-            with self._swap:
-                self._collected, layout = self._pair, self._layout
-                notes, self._notes, self._spare = self._notes[: self._count], self._spare, self._notes
-                self._count = 0
-            if len(notes) and layout is not None:
-                self._take_in(notes, layout)
+            notes = [self._notes.popleft() for _ in range(len(self._notes))]
+            if notes and self._layout is not None:
+                self._take_in(notes, self._layout)
 
-    def _take_in(self, notes: np.ndarray, layout: Layout) -> None:
+    def _take_in(self, notes: list[Note], layout: Layout) -> None:
         track = self.track if self.track is not None and self.track.layout == layout else Track.empty(layout)
-        levels, values = self._latest.quantile_levels, np.full((len(notes), len(layout.columns)), np.nan)
-        noted: dict[str, np.ndarray] = dict(zip(_BESIDE, notes.T, strict=False))
-        start = len(_BESIDE)
-        for name, size in self._parts(layout, len(levels)):
-            noted[name], start = notes[:, start : start + size], start + size
-        for name in ("score", "log_evidence", "ess", "seconds"):
-            values[:, layout.place(name).start] = noted[name]
-        for name in ("mean", "sd", "state_mean", "state_sd", "y"):
-            values[:, layout.place(name)] = noted[name]
-        quantiles = noted["quantiles"].reshape(len(notes), len(levels), -1)
-        for j, level in enumerate(levels):  # the others come with a look
-            if level in LEVELS:
-                values[:, layout.place(f"q{level:g}")] = quantiles[:, j]
-        missing = np.asarray(np.isnan(noted["y"]).any(axis=1))
-        shocks = self._shocks(noted["score"], np.asarray(noted["collapsed"] > 0.0), missing)
-        values[:, layout.place("surprise")] = np.where(shocks[:, None], noted["y"], np.nan)
-        timed = noted["seconds"][~np.isnan(noted["seconds"])]
+        *numbers, ys, records = zip(*notes, strict=True)
+        t, clock, seconds, score, evidence, ess, collapsed = np.array(numbers, float)
+        if self._is_first:
+            seconds[0], self._is_first = np.nan, False  # mostly compilation
+        ys = np.concatenate(ys, axis=None).reshape(len(notes), -1)[:, : layout.observations].astype(float)
+        values = np.full((len(notes), len(layout.columns)), np.nan)
+        for name, found in (("score", score), ("log_evidence", evidence), ("ess", ess), ("seconds", seconds)):
+            values[:, layout.place(name).start] = found
+        values[:, layout.place("y")] = ys
+        for place, record in enumerate(records):
+            if record is not None:
+                _fill(values[place], layout, record, self._latest.quantile_levels)
+        shocks = self._shocks(score, collapsed > 0.0, np.any(np.isnan(ys), axis=1))
+        values[:, layout.place("surprise")] = np.where(shocks[:, None], ys, np.nan)
+        timed = seconds[~np.isnan(seconds)]
         self._seconds = float(timed.mean()) if len(timed) else None
         self._busy += float(timed.sum())
-        self.track = track.after(noted["t"], noted["clock"], values)
+        self.track = track.after(t, clock + (time.time() - self._now()), values)
 
     def _shocks(self, scores: np.ndarray, collapsed: np.ndarray, missing: np.ndarray) -> np.ndarray:
         """Which steps are surprises. Steps with missing values have scores of another size: they are left out."""
@@ -181,44 +157,40 @@ class Feed:
         return shocks
 
     def _run(self) -> None:
-        pause = 0.0
-        while not self._stopped.wait(max(pause, _SECONDS)):
-            pause = self._rest(self.publish())
-            if time.monotonic() >= self._next_look and self._collected[1].num_observations != self._looked:
+        while not self._stopped.wait(min(max(self._posts.wait, _SECONDS), _LONGEST)):
+            self._posts.spend(self.publish())
+            if not self._looks.wait and self._latest.num_observations != self._looked:
                 first, began = self._look is None, time.thread_time()
                 self._look_closely()
                 self.publish(always=True)
-                cost = 0.0 if first else time.thread_time() - began  # the first one is mostly compilation
-                self._next_look = time.monotonic() + self._rest(cost)
+                self._looks.spend(0.0 if first else time.thread_time() - began)  # the first one is mostly compilation
 
-    def _rest(self, cost: float) -> float:
-        """How long to rest after so many seconds of processor time: not at all if the stream waits for data.
-
-        If it is busy, until it has had 1 / _SHARE times as much; on a crowded machine that takes longer.
-        """
-        (began, _, busy, processor), (ended, _, busier, later) = self._speed[0], self._speed[-1]
-        if ended <= began or busier <= busy:
-            return 0.0
-        share, had = (busier - busy) / (ended - began), max(later - processor, 1e-3) / (busier - busy)
-        return min(cost * share / (_SHARE * min(had, 1.0)), _LONGEST)
+    def _pace(self) -> None:
+        """Note how fast the stream goes, and what part of the time counts for each allowance."""
+        self._speed.append((self._now(), self._latest.num_observations, self._busy, self._processor))
+        while len(self._speed) > 2 and self._speed[-1][0] - self._speed[1][0] > 3.0:
+            self._speed.popleft()
+        (began, first, busy, had), (ended, last, busier, has) = self._speed[0], self._speed[-1]
+        # On a crowded machine an update takes longer than the processor's time for it.
+        counts = counting(last - first, min(busier - busy, has - had) if has > had else busier - busy, ended - began)
+        for one in (self._summaries, self._posts, self._looks):
+            one.count(counts)
 
     def publish(self, always: bool = False) -> float:
-        """Post what is new, and return the processor time of that; collecting costs the same however often it is done."""
-        began = time.thread_time()
+        """Post what is new, and return the processor time of that and of telling the readers since the last one."""
+        began, told = time.thread_time(), self.board.telling()
         try:
+            self._latest = _copied(self._stream)
             self.collect()
-            began = time.thread_time()
             news = always or self.board.view.numbers["t"] != self._latest.num_observations
             slowing = self._speed[0][1] != self._speed[-1][1] and time.time() - self.board.view.numbers["clock"] > 1.0
-            self._speed.append((time.monotonic(), self._latest.num_observations, self._busy, self._processor))
-            while len(self._speed) > 2 and self._speed[-1][0] - self._speed[1][0] > 3.0:
-                self._speed.popleft()
+            self._pace()
             if news or slowing:  # when the stream pauses, its speed falls to 0
                 self.board.post(self._numbers(), self.track)
         except Exception as error:  # a page that fails must not end the run, and must not be silent either
             self._trouble = f"The page cannot be brought up to date ({reason(error)})."
             self.board.post({**self.board.view.numbers, "trouble": self._trouble}, self.board.view.track)
-        return time.thread_time() - began
+        return time.thread_time() - began + told
 
     def _numbers(self) -> dict[str, Any]:
         """All numbers of the newest step."""
@@ -244,18 +216,19 @@ class Feed:
 
     def _look_closely(self) -> None:
         """Quantiles and densities of the newest posterior, and the forecast that was made for its observation."""
-        before, latest, row = self._collected
-        t, track = latest.num_observations, self.track
+        latest, track, (noted, before, row) = self._latest, self.track, self._last
+        t = latest.num_observations
         self._looked = t
         if latest._bound is None or track is None:
             return
         try:
-            self._look = look(posterior_of(latest._bound, latest._state), t, len(track.layout.parameters))
+            self._look = look(posterior_of(*together(latest._bound, latest._state)), t, len(track.layout.parameters))
             values = np.full(len(track.layout.columns), np.nan)
             for level, quantiles in zip(LEVELS, self._look.quantiles, strict=True):
                 values[track.layout.place(f"q{level:g}")] = quantiles
-            if before._bound is not None and before.num_observations == t - 1:
-                ahead = forecast(latest.model, posterior_of(before._bound, before._state), t - 1, 1, row, _DRAWS, 0)
+            if noted == t:
+                earlier = posterior_of(*together(latest._bound, self._state_of(latest, before)))
+                ahead = forecast(latest.model, earlier, t - 1, 1, row, _DRAWS, 0)
                 for level in LEVELS:
                     place = track.layout.place(f"f{level:g}")
                     values[place] = ahead.quantile(level).ravel()[: place.stop - place.start]
@@ -266,6 +239,10 @@ class Feed:
         except Exception as error:
             self._trouble = f"Densities and forecasts are not shown ({reason(error)})."
 
+    def _state_of(self, latest: Any, before: Any) -> Any:
+        """The filter's state before the last update, from what `push` was given."""
+        return latest._stepper.unpack(before)
+
     def close(self) -> None:
         """Post the last step and end the thread."""
         self._stopped.set()
@@ -273,8 +250,21 @@ class Feed:
         self.publish(always=True)
 
 
+def _fill(row: np.ndarray, layout: Layout, record: Record, levels: tuple[float, ...]) -> None:
+    """Write what the summary of a step knows into its row; quantiles at other levels come with a look."""
+    parts = fields(record)
+    found = {name: parts[name] for name in ("mean", "sd", "state_mean", "state_sd")}
+    found |= {f"q{level:g}": parts["quantiles"][0, j] for j, level in enumerate(levels) if level in LEVELS}
+    for name, values in found.items():
+        place = layout.place(name)
+        row[place] = values.reshape(-1)[: place.stop - place.start]
+
+
 def _copied(stream: Any) -> Any:
-    """A shallow copy: copy.copy takes ten times as long."""
-    copied = object.__new__(type(stream))
-    copied.__dict__.update(stream.__dict__)
-    return copied
+    """A shallow copy, at rest: made at once, and again if an update was about to change the stream."""
+    while True:
+        copied = object.__new__(type(stream))
+        copied.__dict__.update(stream.__dict__)
+        if not copied._changing:
+            return copied
+        time.sleep(0.001)

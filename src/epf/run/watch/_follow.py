@@ -75,29 +75,11 @@ class Follower:
                 f"{self._path} has no summary: it is from before the first observation, or from an earlier version of epf."
             )
         if track is None:
-            self._append(summary)
+            self.track = appended(self.track, summary)
         else:
             joined = 0 if self.track is None else self.track.joined + 1
             self.track = track._replace(joined=joined)  # another file: readers get all of it
         return summary
-
-    def _append(self, summary: dict[str, Any]) -> None:
-        """One more point of a history that the file does not have."""
-        parameters, state = summary["parameters"], summary["state"]
-        levels = tuple(float(level) for level in parameters[0]["quantiles"]) if parameters else ()
-        layout = Layout.of([p["label"] for p in parameters], len(state["mean"]), 0, levels)
-        if self.track is None or self.track.layout != layout:
-            self.track = Track.empty(layout)
-        values = np.full(len(layout.columns), np.nan)
-        found = {"ess": [summary["ess"]], "log_evidence": [summary["log_evidence"]]}
-        found |= {name: [p[name] for p in parameters] for name in ("mean", "sd")}
-        found |= {f"q{float(level):g}": [p["quantiles"][level] for p in parameters] for level in
-                  (parameters[0]["quantiles"] if parameters else ())}  # fmt: skip
-        found |= {f"state_{name}": state[name] for name in ("mean", "sd")}
-        for name, numbers_ in found.items():
-            place = layout.place(name)
-            values[place] = np.array(numbers_[: place.stop - place.start], float)  # None becomes NaN
-        self.track = self.track.after(np.array([summary["t"]]), np.array([time.time()]), values[None])
 
     def _result(self) -> dict[str, Any]:
         result = load(self._path)
@@ -120,6 +102,25 @@ class Follower:
     def close(self) -> None:
         self._stopped.set()
         self._thread.join(timeout=10.0)
+
+
+def appended(track: Track | None, summary: dict[str, Any]) -> Track:
+    """One more point of a history that the file does not have."""
+    parameters, state = summary["parameters"], summary["state"]
+    levels = tuple(float(level) for level in parameters[0]["quantiles"]) if parameters else ()
+    layout = Layout.of([p["label"] for p in parameters], len(state["mean"]), 0, levels)
+    if track is None or track.layout != layout:
+        track = Track.empty(layout)
+    values = np.full(len(layout.columns), np.nan)
+    found = {"ess": [summary["ess"]], "log_evidence": [summary["log_evidence"]]}
+    found |= {name: [p[name] for p in parameters] for name in ("mean", "sd")}
+    found |= {f"q{float(level):g}": [p["quantiles"][level] for p in parameters] for level in
+              (parameters[0]["quantiles"] if parameters else ())}  # fmt: skip
+    found |= {f"state_{name}": state[name] for name in ("mean", "sd")}
+    for name, numbers_ in found.items():
+        place = layout.place(name)
+        values[place] = np.array(numbers_[: place.stop - place.start], float)  # None becomes NaN
+    return track.after(np.array([summary["t"]]), np.array([time.time()]), values[None])
 
 
 def _track_of(result: Result) -> Track:

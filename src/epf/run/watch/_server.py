@@ -9,6 +9,7 @@ import hmac
 import ipaddress
 import secrets
 import socket
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,9 +41,11 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _HTML = "text/html; charset=utf-8"
-_OVERVIEW = "panel.html"
+_PAGES = {  # one frame for both, with the scripts of each
+    "index.html": ("uPlot.iife.min.js", "charts.js", "app.js"),
+    "panel.html": ("panel.js",),
+}
 _FILES = {
-    "/": ("index.html", _HTML),
     "/static/panel.js": ("panel.js", "text/javascript; charset=utf-8"),
     "/static/app.js": ("app.js", "text/javascript; charset=utf-8"),
     "/static/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
@@ -157,11 +160,12 @@ class Handler(BaseHTTPRequestHandler):
             if not path.startswith("/static/") and not self._is_allowed():  # the page's code is no secret
                 return self._send(HTTPStatus.UNAUTHORIZED, "Give the token: add ?token=... to the address.\n", body)
             board, one = self._board()
+            if path == "/":
+                name = "index.html" if server.find is None or one is not None else "panel.html"
+                return self._send(HTTPStatus.OK, _page(name), body, _HTML)
             if path in _FILES:
                 name, type_ = _FILES[path]
-                if path == "/" and server.find is not None and one is None:
-                    name = _OVERVIEW
-                return self._send(HTTPStatus.OK, (files("epf.run.watch") / "static" / name).read_bytes(), body, type_)
+                return self._send(HTTPStatus.OK, _static(name), body, type_)
             if board is None:
                 return self._send(
                     HTTPStatus.NOT_FOUND, "There is no such series, or too many are being watched.\n", body
@@ -206,7 +210,9 @@ class Handler(BaseHTTPRequestHandler):
             while not board.closed:
                 view = board.wait(version, _PING)
                 if view.version > version:
+                    began = time.thread_time()
                     version, seen = view.version, self._tell(view, seen)
+                    board.told(time.thread_time() - began)
                 else:
                     self.wfile.write(b": still here\n\n")
                     self.wfile.flush()
@@ -243,6 +249,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Standard error belongs to the stream."""
+
+
+def _static(name: str) -> str:
+    return (files("epf.run.watch") / "static" / name).read_text("utf-8")
+
+
+def _page(name: str) -> str:
+    """A page in its frame."""
+    scripts = "\n".join(f'<script src="/static/{script}" defer></script>' for script in _PAGES[name])
+    return _static("frame.html").replace("<!-- scripts -->", scripts).replace("<!-- page -->", _static(name))
 
 
 def _is_address(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from epf.run.watch._feed import Feed
 from epf.run.watch._follow import Follower
 from epf.run.watch._server import Server
 from epf.run.watch._track import Track
+from epf.storage._tensors import inspect
 
 
 class Source(Protocol):
@@ -42,12 +44,9 @@ class Watch:
             raise
         self.url = self._server.url
         self.port = self._server.server_port
+        self.push: Callable[..., None] = getattr(source, "push", _nothing)
+        """Takes a stream's news, after an update."""
         atexit.register(self.close)  # a thread that computes while Python ends could crash it
-
-    def push(self, stream: Any, row: Any, ys: Any, seconds: float) -> None:
-        """A stream's news, after an update."""
-        if self._server is not None and isinstance(self._source, Feed):
-            self._source.push(stream, row, ys, seconds)
 
     @property
     def track(self) -> Track | None:
@@ -67,6 +66,7 @@ class Watch:
         """End the page; the stream goes on."""
         if self._server is not None:
             atexit.unregister(self.close)
+            self.push = _nothing
             self._source.close()
             self._server.stop()
             self._server = None
@@ -81,11 +81,19 @@ class Watch:
         return f"Watch({self.url})" if self._server is not None else "Watch(closed)"
 
 
+def _nothing(*_: object) -> None:
+    """Nobody looks."""
+
+
 def watch_stream(stream: Any, track: Track | None, port: int, host: str, token: str | None) -> Watch:
     """A page of a stream of this process; `track` is the history that its checkpoint had."""
     return Watch(Feed(stream, track), port, host, token)
 
 
 def watch_file(path: str | os.PathLike[str], port: int = 0, host: str = "127.0.0.1", token: str | None = None) -> Watch:
-    """A page of a checkpoint or a saved result, which another process may be writing."""
-    return Watch(Follower(Path(path)), port, host, token)
+    """A page of the checkpoint of a stream or a panel, or of a saved result, which another process may be writing."""
+    from epf.run.panel._follow import PanelFollower  # panels have pages too
+
+    path = Path(path)
+    kind = PanelFollower if not path.is_dir() and inspect(path).header.get("kind") == "panel" else Follower
+    return Watch(kind(path), port, host, token)

@@ -49,7 +49,7 @@ class Chart {
     const font = "12px system-ui, sans-serif";
     const axis = { stroke: ink, font, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1, size: 4 } };
     const kinds = {
-      line: { stroke: line, width: 1.75, points: { show: false } },
+      line: { stroke: line, width: 1.75, points: { show: (u) => u.data[0].length === 1, size: 7, width: 0, fill: line } },
       dots: { stroke: colour("--dot"), paths: () => null, points: { show: true, size: 4, width: 0, fill: colour("--dot") } },
       triangles: { stroke: colour("--mark"), paths: () => null, points: { show: false } },
       edge: { stroke: "transparent", width: 0, points: { show: false } },

@@ -13,7 +13,7 @@ function element(tag, text, parent) {
 }
 
 const format = (value) => (value === null || value === undefined ? "–" : String(Number(Number(value).toPrecision(4))));
-const above = (value) => (value === null ? Infinity : value);  // what is not finite is without bound
+const above = (value) => (value === null ? Infinity : value ?? 0);  // what is not finite is without bound
 const orders = {
   verdict: (a, b) => b.level - a.level || above(b.error) - above(a.error),
   surprise: (a, b) => above(b.surprise) - above(a.surprise) || orders.verdict(a, b),
@@ -34,7 +34,7 @@ function row(one) {
   verdict.className = "word";
   verdict.dataset.level = one.level;
   element("td", format(one.error === null ? null : Number(one.error.toPrecision(2))), made);
-  element("td", one.set_aside ? "set aside" : format(one.surprise === null ? null : Math.round(10 * one.surprise) / 10), made);
+  element("td", one.set_aside ? "set aside" : one.surprise === undefined ? "–" : format(one.surprise === null ? null : Math.round(10 * one.surprise) / 10), made);
   element("td", Number(one.t).toLocaleString("en"), made);
   one.mean.forEach((mean, i) => element("td", `${format(mean)} ± ${format(Number(one.sd[i]?.toPrecision(2)))}`, made));
   return made;
@@ -58,7 +58,7 @@ function show() {
   find("tiles").replaceChildren(
     tile("Series", Number(now.series).toLocaleString("en")), tile("Doubtful", String(now.doubtful)),
     tile("Do not trust", String(now.not_to_trust)), tile("Updates", Number(now.updates).toLocaleString("en")),
-    tile("Observations per second", format(now.per_second)));
+    ...(now.live ? [tile("Observations per second", format(now.per_second))] : []));
   const head = element("tr");
   for (const name of ["series", "verdict", "error", "surprise", "observations", ...now.labels]) element("th", name, head).scope = "col";
   find("head").replaceChildren(head);
@@ -72,6 +72,7 @@ function show() {
 function status() {
   const mark = find("status"), quiet = (Date.now() - lastNews) / 1000;
   const [state, text] = !connected ? (lastNews ? ["lost", "No connection: trying again"] : ["waiting", "Connecting"])
+    : now && !now.live ? ["file", `File of ${new Date(1000 * now.clock).toLocaleTimeString("en-GB")}`]
     : quiet > 5 ? ["quiet", `No update for ${Math.round(quiet)} s`] : ["live", "Live"];
   mark.dataset.state = state;
   mark.textContent = text;

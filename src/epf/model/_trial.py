@@ -1,0 +1,94 @@
+"""A trial of a model's laws at some thetas: which have a support that moves with the parameters, and which are NaN."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from epf.model._laws import draw, log_prob_observed, support
+from epf.model._model import (
+    StateSpaceModel,
+    advance,
+    initial_law,
+    observation_law,
+    parameters,
+    transition_law,
+)
+from epf.numerics._compile import compiled_once
+from epf.numerics._keys import particle_keys, root_key
+
+_STATES = 16  # simulated, at which the laws are tried
+
+LawsAt = Callable[..., dict[str, tuple[Any, Array]]]
+"""The laws at (theta, x_prev, new, x, y, u) that are to be tried, with the value of each: a module, so that equal ones are
+compiled once."""
+
+
+class Fault(NamedTuple):
+    """What is wrong with a law, where, and at which share of the thetas."""
+
+    what: str
+    moves: bool
+    """Whether its support depends on the parameters; else it is NaN."""
+    at: str
+    """How many thetas of how many, and the first of them."""
+
+
+def faults(model: StateSpaceModel, u: Array | None, thetas: np.ndarray, laws_at: LawsAt, where: str) -> Iterator[Fault]:
+    """The faults of the laws, a transition before the observation that it spoils; `where` says where the thetas are."""
+    tried = _tried(model, u, jnp.asarray(thetas), laws_at)
+    labels = parameters(model).labels
+    for name in sorted(tried, reverse=True):
+        outside, undefined = tried[name]
+        for found, what, moves in (
+            (np.asarray(outside) > 0.0, f"the support of {name}() depends on the parameters", True),
+            (np.asarray(undefined) > 0.5, f"the log-density of {name}() is NaN", False),
+        ):
+            if found.any():
+                first = ", ".join(f"{label} = {v:.3g}" for label, v in zip(labels, thetas[found][0], strict=True))
+                yield Fault(what, moves, f"at {found.sum()} of {len(thetas)} {where}, for example at {first}")
+
+
+@compiled_once
+def _tried(
+    model: StateSpaceModel, u: Array | None, thetas: Float[Array, "points p"], laws_at: LawsAt
+) -> dict[str, tuple[Float[Array, " points"], Float[Array, " points"]]]:
+    """For each law and point, the share of values drawn in the middle that it excludes, and of its own that are NaN."""
+
+    def one(key: PRNGKeyArray) -> dict[str, tuple[Array, Array]]:
+        def drawn(theta: Float[Array, " p"]) -> tuple[Array, Array, Array, Array]:
+            p, (k_x, k_new, k_y) = parameters(model).named(theta), jax.random.split(key, 3)
+            x_prev = draw(initial_law(model, p), k_x)
+            new = draw(transition_law(model, p, x_prev, u), k_new)
+            x = advance(model, x_prev, new)
+            return x_prev, new, x, draw(observation_law(model, p, x, u), k_y)
+
+        def at(theta: Float[Array, " p"]) -> dict[str, tuple[Array, Array]]:
+            others, own = (laws_at(theta, *values, u) for values in (drawn(thetas[len(thetas) // 2]), drawn(theta)))
+            return {
+                name: (
+                    jnp.any(~support(law)(value)) & jnp.all(jnp.isfinite(value)),
+                    jnp.isnan(log_prob_observed(*own[name])) | jnp.any(jnp.isnan(own[name][1])),
+                )
+                for name, (law, value) in others.items()
+            }
+
+        return jax.vmap(at)(thetas)
+
+    found = jax.vmap(one)(particle_keys(root_key(0), _STATES))
+    return jax.tree.map(lambda flags: jnp.mean(flags, axis=0, dtype=float), found)
+
+
+class BothLaws(eqx.Module):
+    """The laws of transition and observation."""
+
+    model: StateSpaceModel
+
+    def __call__(self, theta: Array, x_prev: Array, new: Array, x: Array, y: Array, u: Array | None) -> dict[str, Any]:
+        model, p = self.model, parameters(self.model).named(theta)
+        transition, observation = transition_law(model, p, x_prev, u), observation_law(model, p, x, u)
+        return {"transition": (transition, new), "observation": (observation, y)}

@@ -1,0 +1,95 @@
+"""States with finitely many values: filters and smoothers at the nodes are exact."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+
+import epf
+from epf.filters.marginal._finite import FiniteFilters
+
+
+class OnOff(epf.StateSpaceModel):
+    """A machine that is on or off, and a sensor with a bias."""
+
+    def prior(self):
+        return {"bias": dist.Normal(0.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Bernoulli(0.3)
+
+    def transition(self, p, x, u):
+        return dist.Bernoulli(jnp.where(x == 1, 0.8, 0.1))
+
+    def observation(self, p, x, u):
+        return dist.Normal(p.bias + 1.5 * x, 0.7)
+
+
+STAY, FIRST = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0.7, 0.3])
+
+
+def forward_backward(bias, y, last):
+    """log p(y_1:last) and p(x_s = 1 | y_1:last) for s = 1 .. last, at each bias, by sums in double precision."""
+    means = bias[:, None] + np.array([0.0, 1.5])
+    seen = [stats.norm.pdf(value, means, 0.7) if np.isfinite(value) else np.ones_like(means) for value in y[:last]]
+    ahead, total, mass = [], np.zeros(len(bias)), np.tile(FIRST, (len(bias), 1))
+    for density in seen:
+        mass = (mass @ STAY) * density
+        total += np.log(mass.sum(axis=1))
+        mass = mass / mass.sum(axis=1, keepdims=True)
+        ahead.append(mass)
+    behind, on = np.ones_like(means), np.zeros((last, len(bias)))
+    for s in range(last - 1, -1, -1):
+        both = ahead[s] * behind
+        on[s] = both[:, 1] / both.sum(axis=1)
+        behind = (seen[s] * behind) @ STAY.T
+    return total, on
+
+
+@pytest.fixture(scope="module")
+def y():
+    y = epf.simulate(OnOff(), {"bias": 0.4}, steps=30, seed=3)[1]
+    y[8:11] = np.nan
+    return y
+
+
+def test_smoothing_is_exact_and_keeps_the_posterior(y):
+    """Against forward and backward sums on a grid of the bias: each state given the observations up to 4 steps later."""
+    lag, grid = 4, np.linspace(-1.5, 2.5, 201)
+    smoothed = epf.smooth(OnOff(), y, epf.MarginalEPF(nodes=160), lag=lag, progress=False)
+    result = smoothed.result
+    assert "forward sums" in result.settings["filters"]
+    on, weights = np.zeros(len(y)), np.ones(len(grid))
+    for s in range(len(y)):
+        total, marginals = forward_backward(grid, y, min(s + 1 + lag, len(y)))
+        weights = np.exp(stats.norm.logpdf(grid) + total - total.max())
+        weights /= weights.sum()
+        on[s] = weights @ marginals[s]
+    mean = weights @ grid
+    sd = np.sqrt(weights @ (grid - mean) ** 2)
+    assert result.mean["bias"] == pytest.approx(mean, abs=0.02 * sd)
+    assert result.sd["bias"] == pytest.approx(sd, rel=0.02)
+    # What is left is that nodes with weights stand for the posterior.
+    assert smoothed.mean == pytest.approx(on, abs=0.01)
+    assert smoothed.sd == pytest.approx(np.sqrt(on * (1 - on)), abs=0.01)
+
+
+def test_draws_of_the_last_states_have_their_joint_law(y):
+    """All 8 histories of three states, by enumeration."""
+    model, theta = epf.Lagged(OnOff(), 2), jnp.array([[0.4]])
+    filters = FiniteFilters.of(model, None)
+    key = jax.random.key(0)
+    bank = filters.start(key, model, theta)
+    for value in y[:3]:
+        bank, _ = filters.step(key, model, theta, bank, jnp.asarray(value), None)
+    draws = np.asarray(bank.drawn(key, jnp.zeros(40_000, int))).astype(int)
+    share = np.bincount(draws @ [1, 2, 4], minlength=8) / len(draws)
+    exact = np.zeros(8)
+    for code in range(8):
+        x = [code >> 2 & 1, code >> 1 & 1, code & 1]  # x_1, x_2, x_3; the state has the newest first
+        path = (FIRST @ STAY)[x[0]] * STAY[x[0], x[1]] * STAY[x[1], x[2]]
+        exact[code] = path * np.prod(stats.norm.pdf(y[:3], 0.4 + 1.5 * np.array(x), 0.7))
+    exact /= exact.sum()
+    assert np.all(np.abs(share - exact) < 5 * np.sqrt(exact / len(draws)) + 1e-6)

@@ -1,0 +1,148 @@
+"""What a page takes of a stream's time and memory, by a clock that the test sets."""
+
+import gc
+import json
+
+import numpy as np
+import pytest
+
+import epf
+from epf.run._stream import Stream
+from epf.run.watch import _feed as feed
+from epf.run.watch._allowance import WAITING, Allowance, counting
+from epf.run.watch._board import Seen, news
+from epf.run.watch._feed import Feed
+from epf.run.watch._track import CAPACITY
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+_, Y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=3, seed=1)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.mark.parametrize("cost", [1e-4, 0.03])
+@pytest.mark.parametrize("counts", [0.3, 1.0])
+def test_what_is_spent_stays_within_the_share(cost, counts):
+    clock = Clock()
+    allowance, spent = Allowance(share=0.01, credit=0.05, clock=clock), []
+    allowance.count(counts)
+    for i in range(200_000):
+        clock.now = i * 1e-3
+        if clock.now >= allowance.opens:
+            allowance.spend(cost)
+            spent.append((clock.now, cost))
+    for end in (10.0, 50.0, 200.0):
+        total = sum(cost for time, cost in spent if time < end)
+        earned = 0.05 + 0.01 * counts * end
+        assert earned - 2 * cost <= total <= earned + cost  # a cost may begin as soon as nothing is owed
+
+
+def test_a_long_rest_earns_no_more_than_the_credit():
+    clock = Clock()
+    allowance = Allowance(share=0.01, credit=0.05, clock=clock)
+    clock.now = 1e6
+    allowance.spend(0.05)
+    assert allowance.wait == 0.0
+    allowance.spend(0.01)
+    assert allowance.wait == pytest.approx(0.01 / (0.01 * WAITING))
+
+
+def test_the_time_that_counts_is_the_filters_own_if_updates_come_fast():
+    assert counting(1000, 0.3, 1.0) == 0.3
+    assert counting(100_000, 1.0, 1.0) == 1.0
+    assert counting(10, 1.0, 1.0) == 1.0  # a slow filter that never waits
+    assert counting(10, 0.003, 1.0) == pytest.approx(0.003 + WAITING * 0.997)  # it waits for data: the page is quick
+    assert counting(250, 0.1, 1.0) == pytest.approx(0.4)
+    assert counting(0, 0.0, 1.0) == WAITING
+
+
+@pytest.fixture
+def stream():
+    stream = epf.Stream(epf.zoo.Sin(), epf.SIR(20))
+    for y in Y:
+        stream.update(y)
+    assert stream.latest is not None
+    return stream
+
+
+def still(stream, clock):
+    """A feed whose thread has ended; its updates have no filter behind them."""
+    found = Feed(stream, None, clock)
+    found.close()
+    return found
+
+
+def noted(found, stream, clock, seconds, y=0.1):
+    stream.num_observations += 1
+    found.push(stream, stream._packed, None, np.array([y]), seconds)
+
+
+def test_summaries_of_a_fast_stream_stay_within_their_share_of_the_filters_time(stream, monkeypatch):
+    clock, cost, each, updates, made = Clock(), 0.002, 0.4e-3, 60_000, []
+    found, record, taken = still(stream, clock), stream._record, 0
+
+    def slow(self):
+        if self is stream:  # not one of the page's copies
+            clock.now += cost
+            made.append(clock.now)
+        return record
+
+    monkeypatch.setattr(Stream, "_record", property(slow))
+    monkeypatch.setattr(feed.time, "thread_time", lambda: each * taken)
+    for taken in range(updates):
+        clock.now = max(clock.now, 1e-3 * taken)
+        noted(found, stream, clock, each)
+        if taken % 500 == 499:
+            found.publish()
+    start = feed._CREDIT + WAITING * feed._SUMMARIES * 1.0  # before its pace is known it counts as one that waits
+    within = feed._SUMMARIES * each * updates
+    assert cost * len(made) <= start + within + cost
+    assert cost * len(made) >= feed._CREDIT  # the first steps all have one
+    late = [one for one in made if one > 20.0]
+    assert cost * len(late) == pytest.approx(feed._SUMMARIES * each * 40_000, abs=2 * cost)
+
+
+def test_every_step_of_a_slow_stream_has_a_summary(stream):
+    clock = Clock()
+    found = still(stream, clock)
+    first = stream.num_observations + 1
+    for i in range(300):
+        clock.now = 0.1 * i
+        noted(found, stream, clock, 0.3e-3)
+        if i % 10 == 9:
+            found.publish()
+    track = found.track
+    mean = track.rows[:, 2, track.layout.columns.index("mean:0")]
+    assert track.times[0, 0] == first
+    assert track.times[-1, 1] == first + 299
+    assert np.isfinite(mean).all()
+
+
+def test_a_day_of_updates_leaves_memory_flat(stream):
+    """One a second, posted every ten minutes; a reader takes every message."""
+    clock = Clock()
+    found = still(stream, clock)
+    rng, seen, kept = np.random.default_rng(1), Seen(), []
+    for _hour in range(24):
+        for _ in range(6):
+            for y in rng.normal(size=600):
+                clock.now += 1.0
+                noted(found, stream, clock, 0.3e-3, y)
+            found.publish()
+            message, seen = news(found.board.view, seen)
+        gc.collect()
+        track = found.track
+        bytes_ = track.rows.nbytes + track.times.nbytes + len(found.board.view.text) + len(message)
+        kept.append((len(gc.get_objects()), bytes_, len(found._speed), len(found._notes), len(track.breaks)))
+    assert track.times[-1, 1] == stream.num_observations == 3 + 24 * 3600
+    assert json.loads(found.board.view.text)["t"] == stream.num_observations
+    objects, bytes_, speed, notes, breaks = np.array(kept).T
+    assert objects[2:].max() - objects[2] < 100  # of some 10^5; a list of notes alone would have added 75 600
+    assert bytes_.max() < 2 * CAPACITY * (3 * len(track.layout.columns) + 3) * 8 + 10_000
+    assert speed.max() <= 10
+    assert notes.max() == breaks.max() == 0
