@@ -13,7 +13,8 @@ from scipy import optimize, stats
 import epf
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters._bank import Filters
-from epf.filters.marginal._nodes import Nodes, Student
+from epf.filters.marginal._distribution import SkewStudent
+from epf.filters.marginal._nodes import Nodes
 from epf.model._model import parameters
 from epf.numerics._keys import root_key, step_key
 from epf.posterior._chart import Chart
@@ -423,7 +424,9 @@ def test_a_stream_that_died_tells_nothing_of_the_variance_of_the_others():
     """Of equal nodes, one with a dead stream of four has three quarters of the likelihood, and no correction adds to it."""
     chart = Chart.of_real_line(parameters(AR()))
     white = jnp.asarray(np.random.default_rng(1).normal(size=(12, 2)), float)
-    nodes = Nodes.drawn(chart, Student(jnp.zeros(2), jnp.eye(2)), white, streams=4)
+    nodes = Nodes.drawn(
+        chart, SkewStudent(jnp.zeros(2), jnp.ones(2), jnp.zeros(2), jnp.ones(2), jnp.eye(2)), white, streams=4
+    )
     nodes = eqx.tree_at(lambda n: n.log_ratio, nodes, jnp.zeros(12))
     noise = np.random.default_rng(2).normal(size=(4, 12))
     for t in range(40):

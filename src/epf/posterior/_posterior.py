@@ -113,6 +113,8 @@ class Posterior(eqx.Module):
         ([(2,), (2,)], (2, 2))
         >>> jax.eval_shape(posterior.quantiles, np.array([0.05, 0.5, 0.95])).shape
         (3, 2)
+        >>> jax.eval_shape(posterior.summary, np.array([0.05, 0.5, 0.95])).quantiles.shape
+        (3, 2)
         >>> jax.eval_shape(lambda grid: posterior.marginal_density(0, grid), np.zeros(50)).shape
         (50,)
         >>> jax.eval_shape(lambda key: posterior.draws(key, 10), jax.random.key(0)).shape

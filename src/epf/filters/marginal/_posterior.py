@@ -15,8 +15,9 @@ from epf.posterior._posterior import ErrorEstimate, WeightedThetas, shifts, stan
 # has, so it is better than this; the alternative, weights of the nodes alone, is off by 0.2 sds if 25 of them matter.
 _TRUSTED = 1.0
 _SPARE = 1.5  # times a quadratic's coefficients: nodes that a fit needs
-_MOST = 6  # times a quadratic's coefficients: nodes that a fit is made of, the highest ones; its cost is their cube
+_MOST = 6  # times a quadratic's coefficients: nodes that a fit is made of; its cost is their cube
 _AT_LEAST = 96  # nodes, which cost little
+_WITHIN = 8.0  # nats below the peak, within which nodes are as good as the highest
 _LOWEST = 1e3  # nats below the peak; lower is all the same
 _FAR = 4.0  # nats below the peak at which a node's value begins to matter less
 _BANDWIDTH = 0.1  # standard deviations
@@ -48,7 +49,7 @@ class Surface(eqx.Module):
 
     @classmethod
     def through(cls, nodes: Nodes, standard: Float[Array, "points p"]) -> "Surface":
-        """The function through the highest nodes, at these points; none where they are fewer than a quadratic needs."""
+        """The function through the nodes, at these points; none where they are fewer than a quadratic needs."""
         (count, p), streams = nodes.z.shape, nodes.values.shape[0]
         if count < _SPARE * terms(p):
             none = jnp.zeros(standard.shape[0])
@@ -57,14 +58,16 @@ class Surface(eqx.Module):
         log_target = nodes.log_weights + white_log_density(white)
         below = jnp.max(log_target) - log_target
         below = jnp.where(jnp.isfinite(below), jnp.minimum(below, _LOWEST), _LOWEST)
-        highest = jnp.argsort(below)[: max(_MOST * terms(p), _AT_LEAST)]
-        near, apart = below[highest], jnp.clip(nodes.apart(), -_LOWEST, _LOWEST).T[highest]
+        # Where there are more nodes than the fit can have, it has some from the tails too: through the highest alone, it
+        # would extrapolate a parabola. The sort is stable, and the first points of a Sobol sequence are spread like all.
+        among = jnp.argsort(jnp.maximum(below - _WITHIN, 0.0))[: max(_MOST * terms(p), _AT_LEAST)]
+        near, apart = below[among], jnp.clip(nodes.apart(), -_LOWEST, _LOWEST).T[among]
         function, missed = krige(
-            white[highest], jnp.concatenate([-near[:, None], apart], axis=1), 1.0 + jnp.square(near / _FAR)
+            white[among], jnp.concatenate([-near[:, None], apart], axis=1), 1.0 + jnp.square(near / _FAR)
         )
         everywhere = function(jnp.concatenate([white, standard]))
         at_nodes, found = everywhere[:count, 0], everywhere[count:]
-        left_out = (at_nodes + below).at[highest].set(missed)
+        left_out = (at_nodes + below).at[among].set(missed)
         # By the nodes' own weights and by those that the function gives them, so that it cannot invent mass.
         own = nodes.weights
         claimed = jax.nn.softmax(at_nodes - white_log_density(white))
