@@ -21,7 +21,7 @@ _WITHIN = 8.0  # nats below the peak, within which nodes are as good as the high
 _LOWEST = 1e3  # nats below the peak; lower is all the same
 _FAR = 4.0  # nats below the peak at which a node's value begins to matter less
 _BANDWIDTH = 0.1  # standard deviations
-_ERRORS = 4.0  # standard errors, within which two ways to compute the mean must agree
+_ERRORS = 3.0  # standard errors, within which two ways to compute means and variances must agree
 _LEFT_OF_BIAS = 1.0 / 3.0  # of the correction: measured on an AR(1), T = 1000 to 20 000 (docs/measurements.md)
 _OUTERMOST = 1.0 / 32.0  # share of the nodes on each side of each parameter that tells of mass beyond
 
@@ -191,7 +191,12 @@ def _agree(
     z: Float[Array, "nodes p"],
     own: Float[Array, " nodes"],
 ) -> Bool[Array, ""]:
-    """Whether the means by the smooth function and by the nodes' weights agree within the error of the latter."""
+    """Whether means and variances by the smooth function and by the nodes' weights agree within the error of the latter."""
+
+    def alike(of_points: Float[Array, "points p"], of_nodes: Float[Array, "nodes p"]) -> Bool[Array, ""]:
+        mean = own @ of_nodes
+        error = jnp.sqrt(jnp.square(own) @ jnp.square(of_nodes - mean))
+        return jnp.all(jnp.abs(smooth @ of_points - mean) <= _ERRORS * error + 1e-6 * jnp.abs(mean))
+
     mean = own @ z
-    error = jnp.sqrt(jnp.square(own) @ jnp.square(z - mean))
-    return jnp.all(jnp.abs(smooth @ points - mean) <= _ERRORS * error + 1e-6 * jnp.abs(mean))
+    return alike(points, z) & alike(jnp.square(points - mean), jnp.square(z - mean))
