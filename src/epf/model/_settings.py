@@ -28,7 +28,7 @@ import os
 from collections.abc import Callable
 from functools import lru_cache
 from numbers import Integral, Real
-from typing import Any, NamedTuple, Self, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import equinox as eqx
 import jax
@@ -53,7 +53,7 @@ class Rule(NamedTuple):
 class Settings(eqx.Module):
     """Base class of everything that a user configures: checks each declared field, then `check_together`."""
 
-    def __new__(cls, *_: Any, **given: Any) -> Self:
+    def __new__(cls, *_: Any, **given: Any) -> Any:
         known = _names(cls)
         for name in given:
             if name not in known:
