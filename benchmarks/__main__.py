@@ -4,7 +4,19 @@ import os
 import subprocess
 import sys
 
-NAMES = ("bootstrap", "extended", "accuracy", "storvik", "memory", "imports", "watch", "nodes", "latency", "panel")
+NAMES = (
+    "bootstrap",
+    "extended",
+    "accuracy",
+    "storvik",
+    "memory",
+    "imports",
+    "watch",
+    "nodes",
+    "latency",
+    "panel",
+    "start",
+)
 LONG = ("soak",)  # only by name: it takes half an hour
 
 if __name__ == "__main__":

@@ -60,7 +60,9 @@ def is_spread(bound: BoundFilter | None) -> bool:
 
 def on_devices(bound: BoundFilter, state: Any) -> Any:
     """A state where the islands of this filter are."""
-    return replace(state, states=placed(state.states, bound.mesh)) if is_spread(bound) else state  # pyright: ignore
+    if not isinstance(bound, Islands) or bound.mesh is None:
+        return state
+    return replace(state, states=placed(state.states, bound.mesh))
 
 
 def together(bound: Any, state: Any) -> tuple[Any, Any]:

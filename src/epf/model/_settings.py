@@ -140,7 +140,7 @@ def setting(
 def require_count(function: str, argument: str, value: object, least: int = 1) -> int:
     """The argument of a function as a whole number, `least` or more."""
     _require(_count_rule(least), f"{function}({argument}={value!r})", value)
-    return int(value)  # pyright: ignore
+    return int(value)  # pyright: ignore[reportArgumentType]  the rule has seen that it is a number
 
 
 def require_number(
@@ -155,7 +155,7 @@ def require_number(
 ) -> float:
     """The argument of a function as a finite number between bounds, as in `number`."""
     _require(_number_rule(low, high, above, below), f"{function}({argument}={value!r})", value)
-    return float(value)  # pyright: ignore
+    return float(value)  # pyright: ignore[reportArgumentType]  the rule has seen that it is a number
 
 
 def require_memory(place: str, numbers: int, remedy: str) -> None:

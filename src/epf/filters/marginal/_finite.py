@@ -48,7 +48,7 @@ class FiniteBank(eqx.Module):
             return self.values[now]
 
         def before(later: Int[Array, " chosen"], lag: Int[Array, ""]) -> tuple[Array, Array]:
-            given = self.log_back[nodes, lag, later]  # type: ignore[index]
+            given = self.log_back[nodes, lag, later]  # pyright: ignore[reportOptionalSubscript]  checked above
             earlier = jax.random.categorical(jax.random.fold_in(key, lag), given)
             return earlier, earlier
 

@@ -181,7 +181,7 @@ class Panel(Mapping[Key, Stream]):
         def mixed(fresh: np.ndarray, known: np.ndarray) -> np.ndarray:
             return np.where(new.reshape(-1, *(1,) * (known.ndim - 1)), fresh, known)
 
-        known = there._replace(record=None, state=None)  # type: ignore[arg-type]
+        known = there._replace(record=None, state=None)  # type: ignore[arg-type]  not mixed here
         return jax.tree.map(mixed, blank, known)._replace(state=there.state)
 
     def _run(self, batch: Batch, old: Rows) -> tuple[Any, Record]:

@@ -53,7 +53,7 @@ def before_the_first(count: int, components: int, dtype: Any) -> Rows:
     whole, real, pairs = np.zeros(count, np.int64), np.zeros(count), np.zeros((count, 2), np.int64)
     each = np.zeros((count, components), np.int64)
     last = np.full((count, components), np.nan, dtype)
-    return Rows(whole, real, real, real, pairs, pairs, whole, each, each, last, None, None)  # type: ignore[arg-type]
+    return Rows(whole, real, real, real, pairs, pairs, whole, each, each, last, None, None)  # type: ignore[arg-type]  filled in later
 
 
 def after(old: Rows, state: Any, record: Record, ys: np.ndarray) -> Rows:
