@@ -29,7 +29,9 @@ def test_the_committed_runs_of_the_default_are_what_the_texts_say():
 
 
 # A prior that the data contradict by eight of its standard deviations; two modes, of which nodes may lose one unnoticed.
-@pytest.mark.parametrize(("name", "data_set"), [("conflict-8", 0), pytest.param("two-modes", 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "data_set"), [("conflict-8", 0), pytest.param("two-modes", 2, marks=pytest.mark.slow)]
+)
 def test_the_default_is_right(name, data_set):
     found = run("default", all_cases()[name], data_set)
     assert found["outcome"] == "right", found
