@@ -26,6 +26,22 @@ class Coin(AR):
         return dist.Normal(0.5 * p.heads * x, 1.0)
 
 
+class Pair(AR):
+    """A state of two numbers that are not Gaussian."""
+
+    def prior(self):
+        return {"a": dist.Normal(0.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0).expand([2]).to_event(1)
+
+    def transition(self, p, x, u):
+        return dist.StudentT(4.0, p.a * x, 1.0).to_event(1)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x[0] * x[1], 1.0)
+
+
 def run_of(method, seconds=0.1, **parts):
     """What `reach` looks at in a result: errors by cause, of mean and sd alike."""
     found = {name: np.full((2, 1), float(parts.get(name, 0.0))) for name in PARTS}
@@ -41,7 +57,8 @@ def test_the_method_is_chosen_by_the_model():
     one, two = choose(epf.zoo.Sin(), None), choose(AR(), None)
     assert isinstance(one, epf.MarginalEPF)
     assert isinstance(two, epf.MarginalEPF)
-    assert (one.nodes, two.nodes) == (32, 128)  # with Kalman filters twice as many
+    assert (one.nodes, two.nodes) == (64, 128)
+    assert choose(Pair(), None).nodes == 32  # with particles half as many
     assert choose(Coin(), None) == epf.SIR(10_000)
 
 
@@ -79,6 +96,22 @@ def test_nothing_more_is_bought_where_the_budget_ends_or_nothing_helps(parts, mo
     assert enlarged(method, run_of(method, **parts), 0.1, most) is None
 
 
+@pytest.mark.parametrize(
+    ("noise", "points", "then"),
+    [
+        (0.12, 32, {"points": 64}),
+        (9.0, 32, {"points": 128}),
+        (0.12, 128, {"exact": False}),  # what so many points do not resolve is left to particles
+        (0.05, 32, {"nodes": 64}),
+    ],
+)
+def test_a_quadrature_gets_points_until_they_do_not_help(noise, points, then):
+    method = epf.MarginalEPF(100, 16, points=points)
+    result = run_of(method, monte_carlo=noise, expansion=0.3)
+    result.settings.update(filters="quadrature over the state", points="some")
+    assert enlarged(method, result, 0.1, 100.0) == dataclasses.replace(method, **then)
+
+
 def test_a_method_without_nodes_gets_particles_and_none_more_than_fit_into_memory():
     assert enlarged(epf.SIR(1000), run_of(epf.SIR(1000), monte_carlo=0.2), 0.1, 100.0) == epf.SIR(8000)
     huge = epf.SIR(1 << 21)
@@ -106,7 +139,10 @@ def test_rounds_end_with_the_accuracy_or_with_the_budget():
 
     stopped = run_of(method, monte_carlo=0.4)
     stopped.interrupted = True
-    assert reach(method, lambda _: stopped, 0.1, budget=1000.0) == (stopped, [(method, stopped.error, 0.1, False)])
+    assert reach(method, lambda _: stopped, 0.1, budget=1000.0) == (
+        stopped,
+        [(method, stopped.error, 0.1, "particles")],
+    )
 
 
 def test_a_model_and_data_are_enough(quick_compilation):

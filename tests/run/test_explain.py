@@ -44,13 +44,13 @@ class Sloped(epf.StateSpaceModel):
 def test_a_separable_model():
     found = epf.explain(zoo.StochasticVolatility(sigma=dist.LogNormal(-1.0, 0.5)))
     assert found.separable
-    assert (found.sums, found.naive, found.inside) == (7, 15**3, "particles")
+    assert (found.sums, found.naive, found.inside) == (7, 15**3, "points")
     assert {parameter.kind for parameter in found.parameters} == {"separable"}
     assert "log(1 - phi^2)" in found["phi"].why
     said = " ".join(str(found).split())
     assert "7 sums along a path of states say all" in said
     assert "3 for initial() and 6 for transition(), of which some are the same" in said
-    assert "begins with epf.MarginalEPF, 96 nodes x 200 particles" in said
+    assert "begins with epf.MarginalEPF, 192 nodes x 32 points" in said
 
 
 def test_what_is_not_separable_is_named_with_its_reason():

@@ -1,7 +1,7 @@
 """The default: a method chosen for the model, and more of it until the certificate is as small as was asked for."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ ACCURACY, BUDGET = 0.1, 60.0
 _MOST_ROUNDS = 4
 _MOST_AT_ONCE = 16  # times as many particles in the next round
 _SPARE = 1.2  # more than the square law asks for, as the estimate of the error is itself uncertain
+_MOST_POINTS = 128  # of a quadrature over the state
 _MOST_PARTICLES = 1 << 22  # in all nodes: some gigabytes
 
 
@@ -29,10 +30,11 @@ class Round(NamedTuple):
     method: Filter
     error: Certificate
     seconds: float
-    exact: bool
+    inside: str
+    """What the filters at the nodes are made of: see `made_of`."""
 
     def __str__(self) -> str:
-        return f"{size_of(self.method, self.exact)}: error {self.error.worst:.2g} ({WORDS[self.error.largest_part]})"
+        return f"{size_of(self.method, self.inside)}: error {self.error.worst:.2g} ({WORDS[self.error.largest_part]})"
 
 
 def choose(model: StateSpaceModel, u: Array | None) -> Filter:
@@ -67,7 +69,7 @@ class Search:
         """The result of `method`."""
         assert self.method is not None
         seconds = result.seconds_of_steps
-        self.rounds.append(Round(self.method, result.error, seconds, "filters" in result.settings))
+        self.rounds.append(Round(self.method, result.error, seconds, made_of(result.settings)))
         if self.best is None or (_worst(result) <= _worst(self.best) and not result.interrupted):
             self.best = result
         left = self._budget - sum(one.seconds for one in self.rounds)
@@ -94,21 +96,27 @@ def _worst(result: Result) -> float:
 def enlarged(method: Filter, result: Result, accuracy: float, most: float) -> Filter | None:
     """A method that should reach the accuracy with at most so many times the work; None if this one does, or none can."""
     error = result.error
-    if not error.labels or error.worst <= accuracy:
+    if not error.labels or error.worst <= accuracy or most < 1.0:
         return None
     # NaN and infinity say that nothing is known: then as much more as is allowed at once.
     noise = np.nan_to_num(np.hypot(error.parts["monte_carlo"], error.parts["bias"]).max(), nan=np.inf)
     spread = np.nan_to_num((error.parts["expansion"] + error.parts["truncation"]).max(), nan=np.inf)
-    wanted = {"particles": _SPARE * (noise / (0.7 * accuracy)) ** 2}
+    inside, ratio = made_of(result.settings), noise / (0.7 * accuracy)
+    wanted = {"particles": _SPARE * ratio**2}
     if isinstance(method, MarginalEPF):
         wanted["nodes"] = (spread / (0.7 * accuracy)) ** 2
+    if inside == "points" and ratio > 1.0:
+        if getattr(method, inside) >= _MOST_POINTS:
+            return dataclasses.replace(method, exact=False)  # what so many points do not resolve is left to particles
+        wanted = {"points": 2.0 if ratio < _MOST_AT_ONCE else 4.0}  # nodes are judged when the noise is gone
     more: dict[str, Any] = {}
     # What is worst comes first; what the budget does not allow is left out.
     for name, times in sorted(wanted.items(), key=lambda item: -item[1]):
-        if times > 1.0 and hasattr(method, name):
-            factor = _power_of_two(min(times, most, _MOST_AT_ONCE if name == "particles" else 4))
+        if times > 1.0 and hasattr(method, name) and name in ("nodes", inside):
+            cost = 2 if name == "points" else 1  # quadrature costs the square of its points
+            factor = _power_of_two(min(times, most ** (1 / cost), _MOST_AT_ONCE if name == "particles" else 4))
             if factor > 1:
-                more[name], most = factor * getattr(method, name), most / factor
+                more[name], most = factor * getattr(method, name), most / factor**cost
     larger = dataclasses.replace(method, **more)
     return larger if more and _particles_of(larger) <= _MOST_PARTICLES else None
 
@@ -122,8 +130,13 @@ def _particles_of(method: Any) -> int:
     return method.particles * (method.nodes if isinstance(method, MarginalEPF) else 1)
 
 
-def size_of(method: Any, exact: bool = False) -> str:
+def made_of(settings: Mapping[str, Any]) -> str:
+    """What a method has more or fewer of besides nodes: particles, points of a quadrature over the state, or nothing."""
+    return "points" if "points" in settings else "" if "filters" in settings else "particles"
+
+
+def size_of(method: Any, inside: str = "particles") -> str:
     """A method and its size in words."""
     if isinstance(method, MarginalEPF):
-        return f"{method.nodes} nodes" + (f" x {method.particles} particles" if not exact else "")
+        return f"{method.nodes} nodes" + (f" x {getattr(method, inside)} {inside}" if inside else "")
     return f"{type(method).__name__}, {method.particles} particles" if hasattr(method, "particles") else "Kalman"

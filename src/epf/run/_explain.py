@@ -10,6 +10,7 @@ from epf.filters._kalman import Kalman
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._marginal import MarginalEPF
+from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.model._check import check_inputs
 from epf.model._model import StateSpaceModel, check_is_model
 from epf.model.structure._algebra import part
@@ -136,19 +137,19 @@ class Explanation:
         return {
             "Kalman": "Once theta is known, the model is linear and Gaussian: the Kalman filter is exact.",
             "forward sums": "Once theta is known, the state has few values: forward sums are an exact filter.",
+            "points": "Once theta is known, the state is one number: quadrature over it has hardly any error.",
             "particles": "Once theta is known, no exact filter fits the state: a particle filter is needed.",
         }[self.inside]
 
     def _methods(self) -> str:
         lines = [f"epf.fit(model, y) begins with {self._default()}."]
         if isinstance(self.default, MarginalEPF):
-            exact = self.inside != "particles"
+            within = {"particles": "Its particles have Monte Carlo error", "points": "The quadrature has some error"}
             lines.append(
-                "The filters at its nodes are exact. The smooth function between nodes is approximate, and its error is "
-                "measured."
-                if exact
-                else "Its particles have Monte Carlo error, and the smooth function between nodes is approximate. Both "
-                "errors are measured."
+                f"{within[self.inside]}, and the smooth function between nodes is approximate. Both errors are measured."
+                if self.inside in within
+                else "The filters at its nodes are exact. The smooth function between nodes is approximate, and its error "
+                "is measured."
             )
         if self.parameters and self.separable and not self.structure.parameters.discrete:
             lines.append(
@@ -159,7 +160,7 @@ class Explanation:
         return " ".join(lines)
 
     def _default(self) -> str:
-        size = size_of(self.default, self.inside != "particles")
+        size = size_of(self.default, self.inside if self.inside in ("particles", "points") else "")
         return f"epf.MarginalEPF, {size}" if isinstance(self.default, MarginalEPF) else f"epf.{size}"
 
 
@@ -185,7 +186,9 @@ def _inside(method: Any, model: StateSpaceModel, u: Array | None) -> str:
     filters = method.bind(model, u).filters if isinstance(method, MarginalEPF) else None
     if isinstance(filters, KalmanFilters):
         return "Kalman"
-    return "forward sums" if isinstance(filters, FiniteFilters) else "particles"
+    if isinstance(filters, FiniteFilters):
+        return "forward sums"
+    return "points" if isinstance(filters, QuadratureFilters) else "particles"
 
 
 def _count(number: int, word: str) -> str:

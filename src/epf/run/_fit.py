@@ -34,7 +34,7 @@ from epf.run._checks import (
     check_resumed_chains,
     memory_errors,
 )
-from epf.run._default import ACCURACY, BUDGET, choose, reach, size_of
+from epf.run._default import ACCURACY, BUDGET, choose, made_of, reach, size_of
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Course, Data, FilterEngine, IterationEngine, Ran, fill, power_of_two, run
 from epf.run._warnings import failure, warn_of_error, warn_of_interrupt, warn_of_steps, why_impossible
@@ -167,7 +167,7 @@ def _fit_default(
     budget: float,
 ) -> Result:
     def one(method: Filter) -> Result:
-        return _fit_filter(model, ys, us, method, seed, levels, progress, None, None, size_of(method))
+        return _fit_filter(model, ys, us, method, seed, levels, progress, None, None, sized=True)
 
     began = time.perf_counter()
     result, rounds = reach(choose(model, None if us is None else us[0]), one, accuracy, budget)
@@ -187,8 +187,9 @@ def _fit_filter(
     progress: bool | None,
     before: Result | None,
     devices: Devices | None,
-    title: str | None = None,
+    sized: bool = False,
 ) -> Result:
+    """`sized` names the method in the progress bar by its size, as several of one kind run in turn."""
     first, root = 0 if before is None else before.num_observations, root_key(seed)
     check_capacity(method, first + len(ys))
     row = None if us is None else us[0]
@@ -212,7 +213,8 @@ def _fit_filter(
 
     began, total = time.perf_counter(), first + len(ys)
     course = Course(FilterEngine(bound, levels), root, read, *_STEPS)
-    ran = _joined(run(course, state, first, total, title or type(method).__name__, "step", progress), before)
+    title = size_of(method, made_of(bound.describe())) if sized else type(method).__name__
+    ran = _joined(run(course, state, first, total, title, "step", progress), before)
     bound, state = together(bound, ran.state)
     ran = ran._replace(state=state)
     seconds = time.perf_counter() - began + (0.0 if before is None else before.seconds)

@@ -3,8 +3,8 @@
 The statistics of the EPF ride on the paths of the particles, and resampling makes paths coalesce. Here a filter runs at each
 of some values of theta, the nodes (`_nodes.py`), and a smooth function goes through the sums of their log-likelihood
 increments. Nothing is remembered of a path, so nothing degenerates. Where the model is linear and Gaussian once theta is
-known, or the state finite, the filters are exact (`_exact.py`, `_finite.py`); otherwise they have particles
-(`filters/_bank.py`).
+known, or the state finite, the filters are exact (`_exact.py`, `_finite.py`). Where the state is one number with a density,
+they are quadratures (`_quadrature.py`). Otherwise they have particles (`filters/_bank.py`).
 """
 
 from typing import Any
@@ -18,6 +18,7 @@ from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._marginal_nodes import MarginalNodes
 from epf.filters.marginal._nodes import Points
+from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.model._model import StateSpaceModel, may_lack_inputs, parameters
 from epf.model._settings import count, flag, instance, number
 from epf.posterior._chart import Chart
@@ -36,11 +37,12 @@ class MarginalEPF(Filter):
 
     Each node has `particles` particles in four streams that share no random numbers. Where the model is linear and Gaussian
     once its parameters are known, or its state has finitely many values, the filter is exact instead (Kalman's, or forward
-    sums), unless `exact` is False. `nodes` is their number: by default 32 per parameter, or 8 p^2 for many, and twice that
-    with exact filters. With `regrid` the nodes follow the posterior: filters at new nodes replay the observations from the
-    first, `catch_up` per step, so the observations are kept. Without it, the nodes stay where the prior put them and nothing
-    is kept. A `discount` below 1 forgets the past at that rate per step, for parameters that drift slowly; the nodes then
-    stay too.
+    sums). Where the state is one number with a density, a quadrature with `points` points over it is nearly so. With
+    `exact=False` there are particles in any case. `nodes` is the number of filters: by default 32 per parameter, or 8 p^2
+    for many, and twice that without particles. With `regrid` the nodes follow the posterior: filters at new nodes replay the
+    observations from the first, `catch_up` per step, so the observations are kept. Without it, the nodes stay where the
+    prior put them and nothing is kept. A `discount` below 1 forgets the past at that rate per step, for parameters that
+    drift slowly; the nodes then stay too.
 
     Examples:
         >>> epf.MarginalEPF(nodes=64).bind(model).describe()["filters"]
@@ -55,6 +57,7 @@ class MarginalEPF(Filter):
     resampling: Resampling = instance(Systematic(1.0), Resampling, example="epf.resampling.Systematic(threshold=0.5)")
     catch_up: int = count(64, least=2)
     discount: float = number(1.0, above=0.0, high=1.0)
+    points: int = count(32, least=8)
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> MarginalNodes:
         params = parameters(model)
@@ -65,6 +68,7 @@ class MarginalEPF(Filter):
         if self.exact:
             with may_lack_inputs(model, u):
                 filters = KalmanFilters.of(model, u) or FiniteFilters.of(model, u)
+                filters = filters or QuadratureFilters.of(model, u, self.points)
         nodes = self.nodes or (1 if filters is None else _CHEAP) * max(_FEWEST * min(p, 4), _SCATTERED * p * p)
         if filters is None:
             proposal = resolve_proposal(self.proposal, model, u)

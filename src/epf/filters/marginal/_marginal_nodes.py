@@ -32,6 +32,7 @@ from epf.posterior._chart import Chart
 NONE = -1  # `replayed` while there are no new filters
 _FEW = 0.3  # share of the nodes: new ones are drawn when the effective number falls below it
 _LEAST = 0.25  # share of the nodes: the least effective number under a flattened posterior
+_HOPELESS = 4.0  # effective nodes: with fewer, another try is made soon
 _PROGRESS = 0.8  # new nodes help if this share of their effective number is above that of the old
 _HIGHER = 1.0  # nats of evidence that new nodes must have found more, to be better in any case
 _NARROWER = 0.5  # log of the squared volume, by which new nodes must be closer together to be better in any case
@@ -202,7 +203,7 @@ class MarginalNodes(ReplayingFilter):
         stalled = ~higher & ~narrower & (_PROGRESS * nodes.effective < old.effective)
         return MarginalState(
             kept,
-            Surface.through(kept, self.points.surface),
+            Surface.through(self.chart, kept, self.points.surface),
             state.new,
             state.t,
             jnp.where(first, state.replayed, NONE),
@@ -228,10 +229,12 @@ class MarginalNodes(ReplayingFilter):
     def _is_due(self, state: MarginalState) -> Bool[Array, ""]:
         """Whether few nodes count. Where new ones did not help: if far fewer count than then, or twice the observations.
 
-        With observations doubled from try to try, all replays together cost as much as two of the last.
+        With observations doubled from try to try, all replays together cost as much as two of the last. Where hardly any
+        node counts, chance decided against the new ones: an eighth more observations, and so as much as nine of the last.
         """
         count = state.old.effective
-        again = (count < _PROGRESS * state.reached) | (state.t >= 2 * state.tried)
+        later = jnp.where(count < _HOPELESS, state.tried // 8, state.tried)
+        again = (count < _PROGRESS * state.reached) | (state.t > state.tried + later)
         return (count < _FEW * self.nodes) & (~state.stalled | again)
 
     def _begin(self, state: MarginalState) -> MarginalState:

@@ -48,7 +48,7 @@ class Surface(eqx.Module):
         return cls(log_prior - white_log_density(standard), apart, jnp.zeros(nodes.z.shape[0]), jnp.asarray(True))
 
     @classmethod
-    def through(cls, nodes: Nodes, standard: Float[Array, "points p"]) -> "Surface":
+    def through(cls, chart: Chart, nodes: Nodes, standard: Float[Array, "points p"]) -> "Surface":
         """The function through the nodes, at these points; none where they are fewer than a quadratic needs."""
         (count, p), streams = nodes.z.shape, nodes.values.shape[0]
         if count < _SPARE * terms(p):
@@ -74,7 +74,8 @@ class Surface(eqx.Module):
         log_density = found[:, 0] - white_log_density(standard)
         smooth = jax.nn.softmax(log_density)
         trusted = jnp.sqrt(jnp.maximum(own, claimed) @ jnp.square(left_out)) < _TRUSTED
-        trusted &= jnp.all(jnp.isfinite(smooth)) & _agree(standard, smooth, white, own)
+        theta = jax.vmap(chart.theta)(nodes.proposal.point(standard))
+        trusted &= jnp.all(jnp.isfinite(smooth)) & _agree(theta, smooth, nodes.theta, own)
         return cls(log_density, found[:, 1:].T, jnp.where(trusted, left_out, 1.0), trusted)
 
 
@@ -188,15 +189,18 @@ def weighted_points(
 def _agree(
     points: Float[Array, "points p"],
     smooth: Float[Array, " points"],
-    z: Float[Array, "nodes p"],
+    nodes: Float[Array, "nodes p"],
     own: Float[Array, " nodes"],
 ) -> Bool[Array, ""]:
-    """Whether means and variances by the smooth function and by the nodes' weights agree within the error of the latter."""
+    """Whether means and variances by the smooth function and by the nodes' weights agree within the error of the latter.
+
+    Those of theta itself, which are reported: in other coordinates a function may agree whose tail is far too heavy.
+    """
 
     def alike(of_points: Float[Array, "points p"], of_nodes: Float[Array, "nodes p"]) -> Bool[Array, ""]:
         mean = own @ of_nodes
         error = jnp.sqrt(jnp.square(own) @ jnp.square(of_nodes - mean))
         return jnp.all(jnp.abs(smooth @ of_points - mean) <= _ERRORS * error + 1e-6 * jnp.abs(mean))
 
-    mean = own @ z
-    return alike(points, z) & alike(jnp.square(points - mean), jnp.square(z - mean))
+    mean = own @ nodes
+    return alike(points, nodes) & alike(jnp.square(points - mean), jnp.square(nodes - mean))

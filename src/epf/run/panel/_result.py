@@ -11,6 +11,7 @@ from epf.model._model import StateSpaceModel
 from epf.results._result import Result
 from epf.results._verdict import LEVELS, MethodFacts
 from epf.run._answer import filter_result
+from epf.run._default import made_of
 from epf.run._runner import Ran
 from epf.run.panel._chunks import Part, Work
 from epf.run.panel._judge import levels, rows_of
@@ -148,7 +149,8 @@ class PanelResult(Mapping[Key, Result]):
 def method_of(result: Result) -> str:
     """The method of a result and its size, in words."""
     sizes = {"nodes": result.settings.get("nodes")}
-    if "filters" not in result.settings:  # exact filters at the nodes have no particles
-        sizes["particles"] = getattr(result.method, "particles", None)
+    inside = made_of(result.settings)
+    if inside:  # exact filters at the nodes have no particles
+        sizes[inside] = getattr(result.method, inside, None)
     said = [f"{size} {name}" for name, size in sizes.items() if size is not None]
     return ", ".join([type(result.method).__name__, *said])
