@@ -13,10 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from experiments.real.outcome import draw, row, run, table
+from experiments.real.outcome import OUT, draw, row, run, table
 
 NAMES = ("nile", "influenza", "lynx_hare", "sunspots", "sterling")
-OUT = Path(__file__).parents[2] / "docs" / "real"
 
 
 def main() -> None:

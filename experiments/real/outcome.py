@@ -1,12 +1,31 @@
 """What a fit of a real series is worth: its posterior beside the independent answer, and pictures of it over time."""
 
+import argparse
+import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import epf
+
+OUT = Path(__file__).parents[2] / "docs" / "real"
+Made = tuple[dict[str, Any], Callable[[Path], None], list[str]]
+"""The numbers of a page, what draws its picture to a path, and what to print."""
+
+
+def write(name: str, description: str, made: Callable[[], Made]) -> None:
+    """The command of a page: its numbers and its picture into docs/real, or into the folder of `--out`."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", type=Path, default=OUT)
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    outcome, draw_to, said = made()
+    (out / f"{name}.json").write_text(json.dumps(outcome, indent=1) + "\n")
+    draw_to(out / f"{name}.png")
+    print(*said, sep="\n\n")
 
 
 def run(example: Any, **settings: Any) -> tuple[epf.Result, dict[str, Any]]:
@@ -61,7 +80,7 @@ TITLES = {
         "grid, priors of Stan's case study",
     ),
     "lynx_hare": ("[Lynx and hare]({}lynx_hare.md), 21 years", "Lotka and Volterra, 8 unknowns", "posteriordb's draws"),
-    "sunspots": ("[Sunspots]({}sunspots.md), 288 years", "AR(2) with noise, 5 unknowns", "exact posterior"),
+    "sunspots": ("[Sunspots]({}sunspots.md), 288 years", "STAR with noise, 7 unknowns", "NumPyro's NUTS"),
     "sterling": (
         "[Pound and dollar]({}sterling.md), 398 days",
         "stochastic volatility, 3 unknowns",

@@ -4,7 +4,6 @@ python -m experiments.real.sensors            # numbers and picture of docs/real
 python -m experiments.real.sensors --out DIR  # elsewhere
 """
 
-import argparse
 import json
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpyro.distributions as dist
+from experiments.real.outcome import Made, write
 from scipy import stats
 
 import epf
@@ -25,7 +25,6 @@ JOINS, FAILS, JUMP = (
     8.0,
 )  # some sensors join at this step; some fail at that: they jump by so many sds of their noise
 ALARM = -9.0  # log-density of an observation, below which it is an alarm
-OUT = Path(__file__).parents[2] / "docs" / "real"
 
 
 class Sensor(epf.StateSpaceModel):
@@ -198,16 +197,10 @@ def draw(found: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="A live panel of simulated sensors.")
-    parser.add_argument("--out", type=Path, default=OUT)
-    out = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
+def made() -> Made:
     found, outcome = measured(1000, 50, epf.Storvik(800))
-    (out / "sensors.json").write_text(json.dumps(outcome, indent=1) + "\n")
-    draw(found, out / "sensors.png")
-    print(table_of(outcome), json.dumps(outcome, indent=1), sep="\n\n")
+    return outcome, lambda path: draw(found, path), [table_of(outcome), json.dumps(outcome, indent=1)]
 
 
 if __name__ == "__main__":
-    main()
+    write("sensors", "A live panel of simulated sensors.", made)

@@ -6,8 +6,6 @@
 The series comes with river (`pip install river`), to which the company Tecnojest gave it; it is not shipped here.
 """
 
-import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
-from experiments.real.outcome import table
+from experiments.real.outcome import Made, table, write
 from scipy import optimize, stats
 
 import epf
@@ -24,7 +22,6 @@ import epf
 SCALES = {"level_sd": 1.0, "day_sd": 0.1, "noise_sd": 1.0}  # of the priors below, for the independent answer
 ALARM = 5.0  # an hour so many sds from its forecast is an alarm, and nothing is learned from it
 QUIET = 6  # hours without an alarm that end an event
-OUT = Path(__file__).parents[2] / "docs" / "real"
 
 
 class WaterFlow(epf.StateSpaceModel):
@@ -190,7 +187,8 @@ def draw(y: pd.Series, watched: pd.DataFrame, path: Path) -> None:
     axes[1].set_ylim(96, 110)
     axes[0].set_title("Water flow: each hour against the forecast made an hour before", loc="left", fontsize="medium")
     axes[1].set_title("The first outages near by", loc="left", fontsize="medium")
-    axes[0].legend(frameon=False, fontsize="small", ncols=3, loc="center right")
+    axes[0].set_ylim(top=130)  # room for the legend, which must cover no alarm
+    axes[0].legend(frameon=False, fontsize="small", ncols=3, loc="upper right")
     for name in SCALES:
         mean, sd = watched[f"{name} mean"], watched[f"{name} sd"]
         (line,) = axes[2].plot(watched.index, mean, linewidth=1.2, label=name)
@@ -206,17 +204,12 @@ def draw(y: pd.Series, watched: pd.DataFrame, path: Path) -> None:
     plt.close(figure)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Watch the water flow hour by hour.")
-    parser.add_argument("--out", type=Path, default=OUT)
-    out = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
+def made() -> Made:
     y = data()
     watched, outcome = measured(y)
-    (out / "water_flow.json").write_text(json.dumps(outcome, indent=1) + "\n")
-    draw(y, watched, out / "water_flow.png")
-    print(table(outcome), table_of_events(outcome), outcome["verdict"], outcome["seconds"], sep="\n\n")
+    said = [table(outcome), table_of_events(outcome), outcome["verdict"], str(outcome["seconds"])]
+    return outcome, lambda path: draw(y, watched, path), said
 
 
 if __name__ == "__main__":
-    main()
+    write("water_flow", "Watch the water flow hour by hour.", made)

@@ -1,6 +1,8 @@
 """The page in a real browser: it moves, reads well at any width, survives a reload and a kill, and runs nothing foreign."""
 
 import shutil
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -8,6 +10,9 @@ import pytest
 
 import epf
 from browser import Browser
+from epf.run.watch._board import Board
+from epf.run.watch._server import Server
+from epf.run.watch._track import CAPACITY, Layout, Track
 from epf.run.watch._watch import watch_file
 from forged import resealed
 
@@ -41,12 +46,23 @@ def updated(stream, count):
         stream.update(y)
 
 
+def until_live(browser, stream):
+    """While updates come, the page says so; one more each time, as after five quiet seconds it says another thing."""
+    for _ in range(40):
+        updated(stream, 1)
+        time.sleep(0.25)  # longer than from one post to the next
+        if browser.run("find('status').dataset.state") == "live":
+            return
+    pytest.fail(browser.run("find('status').textContent"))
+
+
 def test_a_running_stream_moves_the_page_and_a_killed_one_goes_on(browser, tmp_path):
     stream, path = epf.Stream(epf.zoo.Sin(), METHOD), tmp_path / "run.epf"
     watch = stream.watch()
     browser.open(watch.url)
-    browser.until("!find('empty').hidden && find('status').textContent === 'Live'")
-    updated(stream, 50)
+    browser.until("!find('empty').hidden && find('status').textContent === 'Waiting for an update'")
+    until_live(browser, stream)
+    updated(stream, 50 - stream.num_observations)
     browser.until(f"({NEWEST}) === 50 && {DRAWN} >= 7")  # theta twice, y, x, and three of the run at least
     assert browser.until(INK) > 100
     before = browser.run("document.querySelector('.chart canvas').toDataURL()")
@@ -65,11 +81,28 @@ def test_a_running_stream_moves_the_page_and_a_killed_one_goes_on(browser, tmp_p
     browser.until("find('status').dataset.state === 'lost'")
     stream = epf.Stream.load(path, epf.zoo.Sin())
     with stream.watch(port):
-        browser.until("find('status').dataset.state !== 'lost' && track.breaks.length === 1")
-        updated(stream, 50)
+        browser.until("track.breaks.length === 1")
+        until_live(browser, stream)
+        updated(stream, 150 - stream.num_observations)
         browser.until(f"({NEWEST}) === 150 && track.times.length === 150")
+    assert browser.run("performance.getEntriesByType('resource').every((one) => one.name.startsWith(location.origin))")
+    with epf.Stream(epf.zoo.Sin(), METHOD).watch(port):  # another stream at the same address has nothing of this one
+        browser.until("!find('empty').hidden && track === null && charts.length === 0")
+        assert browser.run("document.querySelectorAll('.chart').length") == 0
     refused = [one for one in browser.said if "net::ERR" not in str(one)]  # the lost connection is all it may speak of
     assert not refused
+
+
+def test_a_quiet_stream_is_quiet_to_a_new_page_too(browser):
+    """Counted from its last update, not from when the page heard of it."""
+    stream, said = epf.Stream(epf.zoo.Sin(), METHOD), []
+    with stream.watch() as watch:
+        updated(stream, 3)
+        watch._source.board.updated -= 100.0
+        for _ in range(2):
+            browser.open(watch.url)
+            said.append(browser.until("find('status').dataset.state === 'quiet' && find('status').textContent"))
+    assert all(100 <= int(one.removeprefix("No update for ").removesuffix(" s")) < 120 for one in said)
 
 
 @pytest.mark.parametrize(("width", "dark"), [(360, False), (1200, True)])
@@ -147,3 +180,78 @@ def test_foreign_text_is_shown_and_not_run(browser, tmp_path):
         browser.run("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.caught = 1\">')")
         time.sleep(0.3)
         assert browser.run("window.caught === undefined")
+
+
+def test_a_day_on_a_page_leaves_the_browsers_memory_flat(browser):
+    """An update a second for 24 hours, told every five minutes: the page keeps the last thing it was told, and no more."""
+    layout = Layout.of(("a", "b"), 1, 1)
+    one = {"mean": 0.5, "sd": 0.1, "quantiles": {}, "error_of_mean": None, "error_of_sd": None}
+    numbers = {"live": True, "model": "M", "method": "", "parameters": [{"label": name, **one} for name in "ab"]}
+    board, track, rng, kept = Board({"t": 0, **numbers}), Track.empty(layout), np.random.default_rng(1), []
+    server = Server(board, 0, "127.0.0.1", None)
+    try:
+        browser.open(server.url)
+        for hour in range(24):
+            for _ in range(12):
+                t = np.arange(300) + (int(track.times[-1, 1]) + 1 if len(track.times) else 1)
+                track = track.after(t, 1.0 * t, rng.normal(size=(300, len(layout.columns))))
+                board.updated = time.time()
+                board.post({"t": int(t[-1]), **numbers}, track)
+                time.sleep(0.01)
+            browser.until(f"({NEWEST}) === {3600 * (hour + 1)} && {DRAWN} >= 2")
+            browser._call("HeapProfiler.collectGarbage")
+            found = browser.run("[track.times.length, document.querySelectorAll('*').length]")
+            kept.append([browser._call("Runtime.getHeapUsage")["usedSize"], *found])
+    finally:
+        server.stop()
+    heap, points, nodes = np.array(kept).T
+    assert points.max() <= CAPACITY
+    assert nodes[2:].max() == nodes[2:].min()
+    assert heap[2:].max() < 1.2 * heap[2]  # of some megabytes; a day of rows would be forty
+    assert not browser.said
+
+
+@pytest.mark.slow
+def test_a_stream_that_is_killed_and_resumed_by_the_command_shows_a_gap(browser, tmp_path):
+    """By SIGKILL, while the page is open: it is lost, and then the page goes on by itself."""
+    pytest.importorskip("typer")
+    command = [sys.executable, "-W", "ignore", "-m", "epf.cli", "stream", "sin", "-", "--format", "csv"]
+    command += [
+        "--method",
+        "sir",
+        "--particles",
+        "20",
+        "--checkpoint",
+        str(tmp_path / "run.epf"),
+        "--checkpoint-every",
+        "5",
+    ]
+
+    def started(*more):
+        pipe = subprocess.PIPE
+        running = subprocess.Popen([*command, *more], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        return running, running.stderr.readline().removeprefix("The page is at ").strip()
+
+    def fed(running, rows):
+        running.stdin.write("".join(f"{y:.9g}\n" for y in rows))
+        running.stdin.flush()
+        return [running.stdout.readline() for _ in rows]
+
+    running, url = started("--watch", "0")
+    try:
+        browser.open(url)
+        running.stdin.write("y\n")
+        assert all(fed(running, Y[:20]))
+        browser.until(f"({NEWEST}) === 20")
+        running.kill()
+        browser.until("find('status').dataset.state === 'lost'", 60)
+        running.wait()
+        running, again = started("--resume", "--new-file", "--watch", url.rstrip("/").rpartition(":")[2])
+        assert again == url
+        browser.until("track.breaks.length === 1", 60)
+        running.stdin.write("y\n")
+        assert all(fed(running, Y[20:30]))
+        browser.until(f"({NEWEST}) === 30")
+    finally:
+        running.kill()
+        running.communicate()

@@ -8,6 +8,8 @@ import pytest
 
 import epf
 from epf.run._stream import Stream
+from epf.run.panel import _feed as panel_feed
+from epf.run.panel._feed import PanelFeed
 from epf.run.watch import _feed as feed
 from epf.run.watch._allowance import WAITING, Allowance, counting
 from epf.run.watch._board import Seen, news
@@ -146,3 +148,69 @@ def test_a_day_of_updates_leaves_memory_flat(stream):
     assert bytes_.max() < 2 * CAPACITY * (3 * len(track.layout.columns) + 3) * 8 + 10_000
     assert speed.max() <= 10
     assert notes.max() == breaks.max() == 0
+
+
+@pytest.mark.parametrize(("rate", "rounds"), [(1000.0, 2000), (20.0, 100)])
+def test_sixteen_pages_of_a_panel_have_the_time_of_one_stream(rate, rounds, monkeypatch):
+    """So many observations a second, of 20 series: streams are made within the share, and no step is left out."""
+    clock, made, each, times = Clock(), 0.003, 0.3e-3, []
+    panel = epf.Panel(epf.zoo.Sin(), epf.SIR(20))
+    taken = panel.update(dict.fromkeys(range(20), Y[0]))
+    found = PanelFeed(panel, clock)
+    found._stopped.set()
+    found._thread.join()  # from here on by hand
+    found._stopped.clear()
+    for key in range(16):
+        found.find(str(key))
+        found._feeds[key].close()
+    get, busy = epf.Panel.__getitem__, 0.0
+
+    def slow(panel, key):
+        clock.now += made
+        times.append(clock.now)
+        return get(panel, key)
+
+    monkeypatch.setattr(epf.Panel, "__getitem__", slow)
+    monkeypatch.setattr(feed.time, "thread_time", lambda: busy)
+    for i in range(rounds):
+        clock.now = max(clock.now, 20 * i / rate)
+        busy += 20 * each
+        panel._store.rows.t[:] += 1
+        found.push(taken, None, np.full(20, 0.1), 20 * each)
+        if i % 20 == 19:
+            found.publish()
+    assert found.counts == pytest.approx(counting(rate, rate * each, 1.0), rel=0.1)
+    credit = panel_feed._CREDIT + WAITING * panel_feed._PAGES * 20 * 20 / rate  # before the pace is known
+    assert panel_feed._CREDIT <= made * len(times) <= credit + 1.1 * panel_feed._PAGES * found.counts * clock.now + made
+    for one in found._feeds.values():
+        one.collect()
+        assert one.track.times[[0, -1], [0, 1]].tolist() == [2, 1 + rounds]
+        assert one._counts() == found.counts / 16
+    found.close()
+
+
+def test_the_table_of_a_panel_rests_until_it_has_earned_its_time():
+    clock = Clock()
+    panel = epf.Panel(epf.zoo.Sin(), epf.SIR(20))
+    found = PanelFeed(panel, clock)
+    found.close()
+    found._table.count(0.3)
+    found._table.spend(0.06)
+    assert found._table.wait == pytest.approx(0.06 / (panel_feed._TABLE * 0.3))
+
+
+def test_notes_that_nobody_collects_are_few(monkeypatch):
+    """Observations that wait for the table are taken in by the panel itself when there are many."""
+    monkeypatch.setattr(panel_feed, "_PENDING", 10)
+    panel = epf.Panel(epf.zoo.Sin(), epf.SIR(20))
+    taken = panel.update({"a": 0.1, "b": 0.2})
+    found = PanelFeed(panel, Clock())
+    found._stopped.set()
+    found._thread.join()
+    found._stopped.clear()
+    for _ in range(52):
+        found.push(taken, None, np.array([0.1, 0.2]), 1e-3)
+        assert len(found._notes) < 5
+    assert found._observations == 100
+    found.close()
+    assert found._observations == 104

@@ -121,14 +121,19 @@ def test_the_page_in_a_browser(panel, tmp_path):
     watch = panel.watch()
     with Browser(tmp_path / "profile") as browser:
         browser.open(watch.url)
-        browser.until("!find('empty').hidden && find('status').textContent === 'Live'")
+        browser.until("!find('empty').hidden && find('status').textContent === 'Waiting for an update'")
         updated(panel, 40)
         browser.until("now.updates === 40 && find('rows').children.length === 3")
         names = "[...find('rows').querySelectorAll('a')].map((a) => a.textContent)"
         worst = [row["key"] for row in panel._feed._numbers()["rows"]]
         assert browser.run(names) == [str(key) for key in worst]
+        browser.run("document.querySelector('[data-sort=surprise]').click()")
+        most = sorted(panel._feed._numbers()["rows"], key=lambda row: -row["surprise"])
+        assert browser.run(names) == [str(row["key"]) for row in most]
         browser.run("document.querySelector('[data-sort=key]').click()")
         assert browser.run(names) == [EVIL, "7", "a"]
+        browser.resize(360, 800)
+        assert browser.run("document.documentElement.scrollWidth") <= 360
         assert "caught" not in browser.run("document.title")
         browser.open(browser.run("[...find('rows').querySelectorAll('a')].find((a) => a.textContent === '7').href"))
         browser.until("now && now.t === 40")

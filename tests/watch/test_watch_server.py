@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from epf.errors import SettingError
+from epf.run.watch import _server
 from epf.run.watch._board import Board, Seen, news
 from epf.run.watch._server import Server
 from epf.run.watch._track import Layout, Track
@@ -66,7 +67,7 @@ class Reader:
         self.times, self.rows, self.columns, self.sizes = np.zeros((0, 3)), None, None, []
 
     def next(self):
-        while not (line := self.answer.readline()).startswith(b"data: "):
+        while not (line := self.answer.readline()).startswith(b'data: {"now"'):
             assert line, "the server hung up"
         self.sizes.append(len(line))
         message = json.loads(line[6:])
@@ -132,6 +133,22 @@ def test_readers_that_leave_are_forgotten(board, server):
         if board.readers == 0:
             return
     pytest.fail("the reader is still there")
+
+
+def test_readers_are_told_when_the_last_update_was_also_while_no_post_is_due(board, server, monkeypatch):
+    monkeypatch.setattr(_server, "_PULSE", 0.05)
+    reader = Reader(server)
+    reader.next()
+    for updated in (None, 1234.5):
+        board.updated = updated
+        for _ in range(20):
+            line = reader.answer.readline()
+            if line.startswith(b"data: ") and (pulse := json.loads(line[6:]))["updated"] == updated:
+                assert abs(pulse["clock"] - time.time()) < 60.0
+                break
+        else:
+            pytest.fail("no pulse came")
+    reader.close()
 
 
 def test_a_reader_that_missed_news_gets_them_later():

@@ -27,6 +27,7 @@ from epf.model._model import (
     uses_time,
 )
 from epf.model._parameters import Parameters
+from epf.model._polars import without_dates
 from epf.model._settings import is_number as is_number
 from epf.model._settings import plain as plain
 from epf.numerics._compile import compiled_once
@@ -158,6 +159,7 @@ def plain_row(value: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray | No
 
 
 def _numbers(values: Any, name: str, first: int) -> np.ndarray:
+    values = without_dates(values)
     try:
         array = np.asarray(np.ma.filled(values.astype(float), np.nan) if np.ma.isMaskedArray(values) else values)
     except Exception:

@@ -1,18 +1,24 @@
 """Dates of a series: an index of dates that the user's data have comes back with the answer.
 
 Time inside the library is the number of the observation, 1 for the first. Data with a DatetimeIndex or a PeriodIndex
-(pandas), or with a coordinate of dates (xarray), name their rows; the history, forecasts and plots then show these dates.
+(pandas), a coordinate of dates (xarray) or a column of dates (a polars frame) name their rows; the history, forecasts and
+plots then show these dates.
 """
 
 from typing import Any
 
 import numpy as np
 
+from epf.model._polars import date_column
+
 _UNIT = "datetime64[us]"  # as in pandas; nanoseconds would end in 1677 and 2262
 
 
 def dates_of(y: Any) -> np.ndarray | None:
     """The date of each row, or None if the data have no dates; nothing is imported for data of other libraries."""
+    if (name := date_column(y)) is not None:
+        dates = y[name].to_numpy().astype(_UNIT)
+        return None if np.isnat(dates).any() else dates
     index = _index_of(y)
     if type(index).__name__ == "PeriodIndex":
         index = index.to_timestamp()

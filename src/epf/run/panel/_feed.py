@@ -1,13 +1,15 @@
 """From a live panel to its page: a table of all series, and a feed of its own for each series that someone looks at.
 
 After an update the panel leaves a note of it (`push`, some microseconds). A thread reads the rows of all series now and
-then, judges them all at once, and posts the worst and the most surprising. It rests in proportion to what that cost.
+then, judges them all at once, and posts the worst and the most surprising. The table, and all pages of series together, have
+an allowance of time, like the page of a stream (`watch/_allowance.py`).
 """
 
 import json
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +17,13 @@ import numpy as np
 
 from epf.errors import reason
 from epf.results._verdict import LEVELS, MethodFacts
+from epf.run._stepper import fields
 from epf.run.panel._judge import levels
 from epf.run.panel._series import Key, as_key
 from epf.run.panel._store import Rows
+from epf.run.watch._allowance import WAITING, Allowance, paced
 from epf.run.watch._board import Board
-from epf.run.watch._feed import Feed
+from epf.run.watch._feed import Feed, Note
 from epf.run.watch._numbers import names, plain
 from epf.run.watch._track import Track
 
@@ -27,10 +31,13 @@ if TYPE_CHECKING:
     from epf.run.panel._panel import Panel, Updated
 
 _SECONDS = 0.5  # between posts, at least
-_LONGEST = 30.0
-_REST = 50.0  # times as long as a post took
+_TABLE, _PAGES = 0.01, 0.002  # of the time that counts: for the table, and for the streams of series that have a page
+_CREDIT = 0.5  # seconds of the latter that may come at once
+_MOST = 0.01  # seconds that one of them is counted for; the first is mostly compilation
+_PENDING = 100_000  # observations that wait to be taken into the table
 _SHOWN = 200  # series by verdict, and as many by surprise
 _PARAMETERS = 4
+_OF_STEP = ("log_evidence", "ess", "collapsed")
 _WATCHED = 16  # series that have a page of their own at the same time
 _SETTLED = 30  # steps before which nothing is a surprise
 _RATE, _MUCH = 0.01, 8.0
@@ -77,16 +84,43 @@ class Surprises:
 
 
 class SeriesFeed(Feed):
-    """The feed of one series, under its name."""
+    """The feed of one series, under its name; `panel` makes its stream.
 
-    def __init__(self, key: Key, stream: Any) -> None:
-        self._key = key
-        super().__init__(stream, None)
+    All feeds of a panel together have the time that one stream would have.
+    """
+
+    def __init__(self, key: Key, panel: "PanelFeed") -> None:
+        self._key, self._panel, stream = key, panel, panel.stream(key)
+        self._newest = stream.num_observations
+        super().__init__(stream, None, panel.clock)
 
     def push(self, stream: Any, before: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
-        """The panel makes a new stream for each update."""
+        """The panel makes a new stream for an update; the forecast needs that of the update before."""
         before, self._stream = self._stream, stream
         super().push(stream, before, row, ys, seconds)
+        if before.num_observations != stream.num_observations - 1:
+            self._last = -1, None, None
+
+    @property
+    def needs_stream(self) -> bool:
+        """Whether a note is not enough: the first one says what the columns are."""
+        return self._layout is None
+
+    def _current(self) -> Any:
+        if self._stream.num_observations != self._newest:
+            with suppress(KeyError):  # a series that was retired stays as it was
+                self._stream = self._panel.stream(self._key)
+        return super()._current()
+
+    def note(self, note: Note) -> None:
+        self._newest = note[0]
+        super().note(note)
+
+    def _counts(self) -> float:
+        return self._panel.counts / self._panel.watched
+
+    def _longest(self) -> float:
+        return super()._longest() * self._panel.watched
 
     def _state_of(self, latest: Any, before: Any) -> Any:
         return before._state
@@ -100,12 +134,15 @@ class PanelFeed:
 
     track: Track | None = None
 
-    def __init__(self, panel: "Panel") -> None:
-        self._panel, self._notes = panel, deque(maxlen=100_000)
+    def __init__(self, panel: "Panel", clock: Callable[[], float] = time.monotonic) -> None:
+        self._panel, self.clock = panel, clock
+        self._notes: deque[tuple[list[Key], Any, Any, Any]] = deque()
         self._feeds: dict[Key, SeriesFeed] = {}
-        self._lock, self._stopped = Lock(), Event()
-        self._surprises, self._observations, self._trouble = Surprises(), 0, ""
-        self._speed = deque([(time.monotonic(), 0)])
+        self._lock, self._collecting, self._stopped = Lock(), Lock(), Event()
+        self._surprises, self._pending, self._trouble = Surprises(), 0, ""
+        self._observations, self._busy, self._processor, self.counts = 0, 0.0, 0.0, WAITING
+        self._speed = deque([(clock(), 0, 0.0, 0.0)])
+        self._table, self._pages = Allowance(_TABLE, 0.0, clock), Allowance(_PAGES, _CREDIT, clock)
         self.board = Board(self._numbers())
         self._thread = Thread(target=self._run, name="epf watch panel", daemon=True)
         self._thread.start()
@@ -114,14 +151,30 @@ class PanelFeed:
         """Called by the panel after each update, in its own thread."""
         if self._stopped.is_set() or updated.info is None:
             return
-        self._notes.append((updated.keys, updated.info, np.isnan(ys).reshape(len(ys), -1).any(axis=1)))
+        self.board.updated = time.time()
+        info, self._busy, self._processor = fields(updated.info), self._busy + seconds, time.thread_time()
+        missing = np.any(np.isnan(ys).reshape(len(ys), -1), axis=1)
+        self._notes.append((updated.keys, info["log_evidence"], info["collapsed"], missing))
+        self._pending += len(updated.keys)
+        if self._pending >= _PENDING:
+            self._collect()
         with self._lock:
             watched = dict(self._feeds)
-        rows = {as_key(key): u for key, u in inputs.items()} if watched and inputs is not None else {}
-        for i, key in enumerate(updated.keys) if watched else ():
-            if key in watched:
-                row = [rows[key]] if key in rows else None
-                watched[key].push(self._panel[key], None, row, ys[i : i + 1], seconds / len(updated.keys))
+        if not watched:
+            return
+        us = {} if inputs is None else {as_key(key): u for key, u in inputs.items()}
+        rows, place = self._panel._store.rows, self._panel._store.place
+        for i, key in enumerate(updated.keys):
+            if key not in watched:
+                continue
+            feed, clock = watched[key], self.clock()
+            if clock >= self._pages.opens or feed.needs_stream:
+                feed.push(self._panel[key], None, [us[key]] if key in us else None, ys[i : i + 1], seconds)
+                self._pages.spend(min(self.clock() - clock, _MOST))
+            else:  # a stream takes milliseconds to make: while their time is spent, there is only a note of the step
+                score, ess, collapsed = (info[name][i].item() for name in _OF_STEP)
+                t, evidence = int(rows.t[place(key)]), float(rows.log_evidence[place(key)])
+                feed.note((t, clock, seconds, score, evidence, ess, collapsed, ys[i : i + 1], None))
 
     def find(self, name: str) -> Board | None:
         """The board of a series, by its key as JSON has it; its history begins when it is first asked for."""
@@ -137,40 +190,61 @@ class PanelFeed:
             if len(self._feeds) >= _WATCHED and not idle:
                 return None
             try:
-                stream = self._panel[key]
+                feed = SeriesFeed(key, self)
             except KeyError:
                 return None
             if len(self._feeds) >= _WATCHED:
                 self._feeds.pop(idle[0]).close()
-            self._feeds[key] = SeriesFeed(key, stream)
-            return self._feeds[key].board
+            self._feeds[key] = feed
+            return feed.board
+
+    def stream(self, key: Key) -> Any:
+        """A series as a stream."""
+        return self._panel[key]
+
+    @property
+    def watched(self) -> int:
+        """How many series have a page, at least one."""
+        return max(len(self._feeds), 1)
 
     def _run(self) -> None:
-        pause = _SECONDS
-        while not self._stopped.wait(pause):
-            began = time.thread_time()
+        while not self._stopped.wait(max(_SECONDS, self._table.wait)):
             if self._notes or self._speed[0][1] != self._speed[-1][1]:
-                self.publish()
-            pause = min(max(_SECONDS, _REST * (time.thread_time() - began)), _LONGEST)
+                self._table.spend(self.publish())
 
-    def publish(self) -> None:
-        """Post what is new."""
-        try:
+    def _collect(self) -> None:
+        """Take the notes into the numbers of each series."""
+        with self._collecting:
             while self._notes:
-                keys, info, missing = self._notes.popleft()
-                self._surprises.take(keys, np.asarray(info.log_evidence, float), np.asarray(info.collapsed), missing)
+                keys, scores, collapsed, missing = self._notes.popleft()
+                self._surprises.take(keys, np.asarray(scores, float), np.asarray(collapsed), missing)
                 self._observations += len(keys)
-            self._speed.append((time.monotonic(), self._observations))
-            while len(self._speed) > 2 and self._speed[-1][0] - self._speed[1][0] > 3.0:
-                self._speed.popleft()
+            self._pending = 0
+
+    def _pace(self) -> None:
+        """Note how fast observations come, and what part of the time counts."""
+        self._speed.append((self.clock(), self._observations, self._busy, self._processor))
+        while len(self._speed) > 2 and self._speed[-1][0] - self._speed[1][0] > 3.0:
+            self._speed.popleft()
+        self.counts = paced(self._speed)
+        self._table.count(self.counts)
+        self._pages.count(self.counts)
+
+    def publish(self) -> float:
+        """Post what is new, and return the processor time that this took."""
+        began = time.thread_time()
+        try:
+            self._collect()
+            self._pace()
             self._trouble = ""
             self.board.post(self._numbers(), None)
         except Exception as error:  # a page that fails must not end the run, and must not be silent either
             self._trouble = f"The page cannot be brought up to date ({reason(error)})."
             self.board.post({**self.board.view.numbers, "trouble": self._trouble}, None)
+        return time.thread_time() - began + self.board.telling()
 
     def _numbers(self) -> dict[str, Any]:
-        (began, first), (ended, last) = self._speed[0], self._speed[-1]
+        (began, first, *_), (ended, last, *_) = self._speed[0], self._speed[-1]
         panel = self._panel
         found: dict[str, Any] = {
             **names(panel.model, panel.method),
@@ -186,7 +260,9 @@ class PanelFeed:
         keys, rows, state = copied
         facts = MethodFacts.of(panel.method, state)
         labels = panel._bound.parameters.labels if panel._bound is not None else []
-        return found | overview(keys, rows, labels, facts, self._surprises.of(keys))
+        with self._collecting:
+            surprise = self._surprises.of(keys)
+        return found | overview(keys, rows, labels, facts, surprise)
 
     def close(self) -> None:
         """Post the last update and end the threads."""

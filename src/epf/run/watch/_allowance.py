@@ -1,7 +1,7 @@
 """Time that something beside a filter may take: a share of the time, with a credit for the start."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 FULL = 500.0  # updates a second, from which on the filter's own time counts alone
 WAITING = 5.0  # how much a second counts in which the filter waits for data
@@ -54,3 +54,10 @@ def counting(updates: float, busy: float, elapsed: float) -> float:
         return WAITING
     share = min(busy / elapsed, 1.0)
     return min(share * max(1.0, FULL * elapsed / updates) ** 2, share + WAITING * (1.0 - share))
+
+
+def paced(speed: Sequence[tuple[float, int, float, float]]) -> float:
+    """The same, from notes of the clock, the updates until then, and the seconds and the processor time that they took."""
+    (began, first, busy, had), (ended, last, busier, has) = speed[0], speed[-1]
+    # On a crowded machine an update takes longer than the processor's time for it.
+    return counting(last - first, min(busier - busy, has - had) if has > had else busier - busy, ended - began)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from _thread import LockType
 from threading import Condition, Lock
 from typing import Any, NamedTuple
@@ -42,6 +43,8 @@ class Board:
         self.readers = 0
         """How many are waiting for news."""
         self.closed = False
+        self.updated: float | None = None
+        """When the last update came, by `time.time()`: readers are told between posts too."""
         self._telling = 0.0
         self.view = View(0, numbers, json.dumps(numbers, allow_nan=False), None, {}, Lock())
 
@@ -56,6 +59,10 @@ class Board:
         with self._news:
             self._news.wait_for(lambda: self.view.version > version or self.closed, seconds)
             return self.view
+
+    def pulse(self) -> str:
+        """The time now and that of the last update, as JSON."""
+        return json.dumps({"clock": time.time(), "updated": self.updated})
 
     def join(self, change: int) -> None:
         with self._news:

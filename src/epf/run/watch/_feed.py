@@ -22,10 +22,10 @@ from epf.filters._islands import together
 from epf.results._forecast import forecast
 from epf.results._record import Record
 from epf.run._stepper import fields
-from epf.run.watch._allowance import Allowance, counting
+from epf.run.watch._allowance import Allowance, paced
 from epf.run.watch._board import Board
 from epf.run.watch._look import Look, look
-from epf.run.watch._numbers import names, summary
+from epf.run.watch._numbers import names, plain, summary
 from epf.run.watch._track import LEVELS, Layout, Track
 
 _SECONDS = 0.2  # between posts, at least
@@ -93,6 +93,7 @@ class Feed:
         self.track = track if track is None else track.broken(stream.num_observations, time.time())
         self.board = Board(self._numbers())
         if self.track is not None:
+            self.board.updated = plain(float(self.track.times[-1, 2])) if len(self.track.times) else None
             self.board.post(self._numbers(), self.track)
         self._thread = Thread(target=self._run, name="epf watch", daemon=True)
         self._thread.start()
@@ -104,8 +105,13 @@ class Feed:
         t, info = stream.num_observations, fields(stream._info)
         numbers = info["log_evidence"].item(), stream.log_evidence, info["ess"].item(), info["collapsed"].item()
         self._last = t, before, row
-        self._notes.append((t, clock, seconds, *numbers, ys, record))
-        if not t % _CLOCK:
+        self.note((t, clock, seconds, *numbers, ys, record))
+
+    def note(self, note: Note) -> None:
+        """Keep what is known of a step until it is collected."""
+        self.board.updated = time.time()
+        self._notes.append(note)
+        if not note[0] % _CLOCK:
             self._processor = time.thread_time()
         if len(self._notes) >= _PENDING:
             self.collect()
@@ -157,7 +163,7 @@ class Feed:
         return shocks
 
     def _run(self) -> None:
-        while not self._stopped.wait(min(max(self._posts.wait, _SECONDS), _LONGEST)):
+        while not self._stopped.wait(min(max(self._posts.wait, _SECONDS), self._longest())):
             self._posts.spend(self.publish())
             if not self._looks.wait and self._latest.num_observations != self._looked:
                 first, began = self._look is None, time.thread_time()
@@ -165,22 +171,32 @@ class Feed:
                 self.publish(always=True)
                 self._looks.spend(0.0 if first else time.thread_time() - began)  # the first one is mostly compilation
 
+    def _longest(self) -> float:
+        """Seconds after which there is a post in any case."""
+        return _LONGEST
+
     def _pace(self) -> None:
         """Note how fast the stream goes, and what part of the time counts for each allowance."""
         self._speed.append((self._now(), self._latest.num_observations, self._busy, self._processor))
         while len(self._speed) > 2 and self._speed[-1][0] - self._speed[1][0] > 3.0:
             self._speed.popleft()
-        (began, first, busy, had), (ended, last, busier, has) = self._speed[0], self._speed[-1]
-        # On a crowded machine an update takes longer than the processor's time for it.
-        counts = counting(last - first, min(busier - busy, has - had) if has > had else busier - busy, ended - began)
+        counts = self._counts()
         for one in (self._summaries, self._posts, self._looks):
             one.count(counts)
+
+    def _counts(self) -> float:
+        """How much of the time counts."""
+        return paced(self._speed)
+
+    def _current(self) -> Any:
+        """The stream as it is now."""
+        return _copied(self._stream)
 
     def publish(self, always: bool = False) -> float:
         """Post what is new, and return the processor time of that and of telling the readers since the last one."""
         began, told = time.thread_time(), self.board.telling()
         try:
-            self._latest = _copied(self._stream)
+            self._latest = self._current()
             self.collect()
             news = always or self.board.view.numbers["t"] != self._latest.num_observations
             slowing = self._speed[0][1] != self._speed[-1][1] and time.time() - self.board.view.numbers["clock"] > 1.0

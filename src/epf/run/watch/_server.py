@@ -27,7 +27,7 @@ from epf.run.watch._metrics import metrics
 LOOPBACK = "127.0.0.1"
 _CONNECTIONS = 64
 _PATIENCE = 10.0  # seconds for a request, and for a reader that takes nothing in
-_PING = 5.0
+_PULSE = 2.0  # seconds from one sign of life to the next
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -42,18 +42,15 @@ _HEADERS = {
 }
 _HTML = "text/html; charset=utf-8"
 _PAGES = {  # one frame for both, with the scripts of each
-    "index.html": ("uPlot.iife.min.js", "charts.js", "app.js"),
-    "panel.html": ("panel.js",),
+    "index.html": ("uPlot.iife.min.js", "charts.js", "live.js", "app.js"),
+    "panel.html": ("live.js", "panel.js"),
 }
+_TYPES = {"js": "text/javascript", "css": "text/css", "txt": "text/plain"}
 _FILES = {
-    "/static/panel.js": ("panel.js", "text/javascript; charset=utf-8"),
-    "/static/app.js": ("app.js", "text/javascript; charset=utf-8"),
-    "/static/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
-    "/static/style.css": ("style.css", "text/css; charset=utf-8"),
-    "/static/uPlot.iife.min.js": ("uPlot.iife.min.js", "text/javascript; charset=utf-8"),
-    "/static/uPlot.min.css": ("uPlot.min.css", "text/css; charset=utf-8"),
-    "/static/LICENSE-uPlot.txt": ("LICENSE-uPlot.txt", "text/plain; charset=utf-8"),
-}
+    f"/static/{name}": (name, f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8")
+    for name in ("panel.js", "app.js", "live.js", "charts.js", "style.css", "uPlot.iife.min.js", "uPlot.min.css",
+                 "LICENSE-uPlot.txt")
+}  # fmt: skip
 
 
 class Server(ThreadingHTTPServer):
@@ -208,14 +205,13 @@ class Handler(BaseHTTPRequestHandler):
         try:
             self.wfile.write(b"retry: 1000\n\n")
             while not board.closed:
-                view = board.wait(version, _PING)
+                view = board.wait(version, _PULSE)
+                began = time.thread_time()
+                self.wfile.write(f"event: pulse\ndata: {board.pulse()}\n\n".encode())
                 if view.version > version:
-                    began = time.thread_time()
                     version, seen = view.version, self._tell(view, seen)
-                    board.told(time.thread_time() - began)
-                else:
-                    self.wfile.write(b": still here\n\n")
-                    self.wfile.flush()
+                self.wfile.flush()
+                board.told(time.thread_time() - began)
         except OSError:  # the browser has gone, or takes nothing in
             self.close_connection = True
         finally:
@@ -225,7 +221,6 @@ class Handler(BaseHTTPRequestHandler):
         """What is new to this reader; what it has seen then."""
         message, seen = news(view, seen)
         self.wfile.write(b"data: " + message + b"\n\n")
-        self.wfile.flush()
         return seen
 
     def _send(

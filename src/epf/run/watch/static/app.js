@@ -1,9 +1,9 @@
 "use strict";
-// Listens to the events, keeps the track, and shows both. All text from the stream is set as text, never as markup.
+// The page of a stream: keeps the track, and shows it with the numbers of now. live.js brings both.
 
-const find = (id) => document.getElementById(id);
+const SECTIONS = ["parameters", "observations", "states", "run"];
 const SMALLEST = 0, LARGEST = 1, LAST = 2;
-let track = null, charts = [], now = null, lastNews = 0, connected = false;
+let track = null, charts = [];
 
 function decoded(text) {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -26,6 +26,23 @@ function take(part) {
   }
   track.breaks = part.breaks;
   track.stride = part.stride;
+}
+
+function clear() {
+  charts.forEach((one) => one.chart.remove());
+  charts = [];
+  return SECTIONS.map((id) => {
+    const list = find(id).querySelector(".list");
+    list.replaceChildren();
+    return list;
+  });
+}
+
+// A stream without a history is another one than before.
+function forget() {
+  clear();
+  SECTIONS.forEach((id) => { find(id).hidden = true; });
+  track = null;
 }
 
 // The values of a column, null where there is none: the smallest, largest or last of each bucket.
@@ -51,19 +68,9 @@ function when(i) {
   return first === last ? `t = ${last}` : `t = ${first} to ${last}`;
 }
 
-function element(tag, text, parent) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (parent) parent.append(made);
-  return made;
-}
-
 // The charts of one kind of track, made once; `refresh` gives them their data.
 function build() {
-  charts.forEach((one) => one.chart.remove());
-  charts = [];
-  const lists = ["parameters", "observations", "states", "run"].map((id) => find(id).querySelector(".list"));
-  lists.forEach((list) => list.replaceChildren());
+  const lists = clear();
   const { parameters, states, observations, levels } = track.layout;
   parameters.forEach((label, i) => parameterCharts(lists[0], label, i, levels));
   for (let i = 0; i < observations; i++) observationChart(lists[1], i, observations);
@@ -274,49 +281,16 @@ function show() {
   document.querySelector("#parameters h2").textContent = more > 0 ? `Parameters (${more} more in posterior.json)` : "Parameters";
 }
 
-function status() {
-  const mark = find("status"), quiet = (Date.now() - lastNews) / 1000;
-  if (!connected) {
-    mark.dataset.state = lastNews ? "lost" : "waiting";
-    mark.textContent = lastNews ? "No connection: trying again" : "Connecting";
-  } else if (now && !now.live) {
-    mark.dataset.state = "file";
-    mark.textContent = `File of ${new Date(1000 * now.clock).toLocaleTimeString("en-GB")}`;
-  } else if (quiet > 5) {
-    mark.dataset.state = "quiet";
-    mark.textContent = `No update for ${Math.round(quiet)} s`;
-  } else {
-    mark.dataset.state = "live";
-    mark.textContent = "Live";
-  }
-}
-
-let waiting = false, newestStep = -1;
+let waiting = false;
 function later() {
   if (waiting) return;
   waiting = true;
-  setTimeout(() => { waiting = false; show(); status(); }, 0);
+  setTimeout(() => { waiting = false; show(); }, 0);
 }
 
-function listen() {
-  const source = new EventSource("/events" + location.search);
-  source.onopen = () => { connected = true; status(); };
-  source.onmessage = (event) => {
-    const message = JSON.parse(event.data);
-    now = message.now;
-    if (message.track) take(message.track);
-    if (now.t !== newestStep) { lastNews = Date.now(); newestStep = now.t; }
-    connected = true;
-    later();
-  };
-  source.onerror = () => {
-    connected = false;
-    status();
-    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
-  };
-}
-
-for (const id of ["json", "metrics"]) find(id).href += location.search;
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((one) => one.chart.theme()));
-setInterval(status, 1000);
-listen();
+listen((message) => {
+  if (message.track) take(message.track);
+  else forget();
+  later();
+});

@@ -1,16 +1,8 @@
 "use strict";
-// Listens to the events of a panel and shows its table. All text from the panel is set as text, never as markup.
+// The page of a panel: its table. live.js brings the numbers.
 
-const find = (id) => document.getElementById(id);
 const SIGNS = ["✓", "?", "✕"];
-let now = null, connected = false, lastNews = 0, newest = -1, order = "verdict";
-
-function element(tag, text, parent) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (parent) parent.append(made);
-  return made;
-}
+let order = "verdict";
 
 const format = (value) => (value === null || value === undefined ? "–" : String(Number(Number(value).toPrecision(4))));
 const above = (value) => (value === null ? Infinity : value ?? 0);  // what is not finite is without bound
@@ -69,32 +61,6 @@ function show() {
   find("more").textContent = hidden > 0 ? `${hidden} further series are neither among the worst nor among the most surprising.` : "";
 }
 
-function status() {
-  const mark = find("status"), quiet = (Date.now() - lastNews) / 1000;
-  const [state, text] = !connected ? (lastNews ? ["lost", "No connection: trying again"] : ["waiting", "Connecting"])
-    : now && !now.live ? ["file", `File of ${new Date(1000 * now.clock).toLocaleTimeString("en-GB")}`]
-    : quiet > 5 ? ["quiet", `No update for ${Math.round(quiet)} s`] : ["live", "Live"];
-  mark.dataset.state = state;
-  mark.textContent = text;
-}
-
-function listen() {
-  const source = new EventSource("/events" + location.search);
-  source.onopen = () => { connected = true; status(); };
-  source.onmessage = (event) => {
-    now = JSON.parse(event.data).now;
-    if (now.updates !== newest) { lastNews = Date.now(); newest = now.updates; }
-    connected = true;
-    show();
-    status();
-  };
-  source.onerror = () => {
-    connected = false;
-    status();
-    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
-  };
-}
-
 for (const button of document.querySelectorAll("#sort button")) {
   button.addEventListener("click", () => {
     order = button.dataset.sort;
@@ -102,6 +68,4 @@ for (const button of document.querySelectorAll("#sort button")) {
     if (now) show();
   });
 }
-for (const id of ["json", "metrics"]) find(id).href += location.search;
-setInterval(status, 1000);
-listen();
+listen(show);
