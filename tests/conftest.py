@@ -54,8 +54,13 @@ _LONGEST = (
 
 
 def pytest_collection_modifyitems(items):
-    """The files that take longest come first, so that no process works on one of them alone in the end."""
-    items.sort(key=lambda item: _LONGEST.index(item.path.name) if item.path.name in _LONGEST else len(_LONGEST))
+    """Files that are compiled quickly come first, and among them those that take longest.
+
+    So no process works on a long file alone in the end, and none empties JAX's memory of programs more than once.
+    """
+    quick = {item.path for item in items if "quick_compilation" in item.fixturenames}
+    rank = {name: i for i, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: (item.path not in quick, rank.get(item.path.name, len(rank))))
 
 
 @pytest.fixture
@@ -65,16 +70,20 @@ def float64():
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compilation(request):
+    """Few optimisations in files with a test that asks for `quick_compilation`, all in others; so too in new processes.
+
+    Programs compiled with and without them differ in the last bits, and JAX's memory of programs does not tell the two
+    apart. So it is emptied in between; the cache on disk does tell them apart.
+    """
+    quick = any("quick_compilation" in item.fixturenames for item in request.session.items if item.path == request.path)
+    if jax.config.read("jax_disable_most_optimizations") != quick:
+        jax.clear_caches()
+        jax.config.update("jax_disable_most_optimizations", quick)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quick))
+
+
 @pytest.fixture(scope="module")
 def quick_compilation():
-    """Without most compiler optimisations, which cost more than they save in small runs.
-
-    For a whole file: programs compiled with and without them differ in the last bits, and JAX's memory of programs does
-    not tell the two apart. So it is emptied before and after; the cache on disk does tell them apart.
-    """
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", before)
+    """Without most compiler optimisations, which cost more than they save in small runs; for the whole file."""
