@@ -43,13 +43,16 @@ def pytest_configure(config):
 _LONGEST = (
     "test_conformance.py",
     "test_kills.py",
-    "test_fit_and_stream.py",
+    "test_docstrings.py",
     "test_marginal_answers.py",
-    "test_marginal.py",
-    "test_readme.py",
-    "test_sir.py",
-    "test_errors.py",
+    "test_real.py",
     "test_runs.py",
+    "test_readme.py",
+    "test_errors.py",
+    "test_panel.py",
+    "test_nested.py",
+    "test_sir.py",
+    "test_panel_live.py",
 )
 
 
