@@ -56,12 +56,20 @@ _LONGEST = (
 )
 
 
+def _quick_files(items):
+    """The files among these tests that are compiled quickly."""
+    always = {item.path for item in items if "quick_compilation" in item.fixturenames}
+    short = {item.path for item in items if "quick_if_none_is_slow" in item.fixturenames}
+    return always | (short - {item.path for item in items if item.get_closest_marker("slow")})
+
+
+@pytest.hookimpl(trylast=True)  # when `-m` has chosen
 def pytest_collection_modifyitems(items):
     """Files that are compiled quickly come first, and among them those that take longest.
 
     So no process works on a long file alone in the end, and none empties JAX's memory of programs more than once.
     """
-    quick = {item.path for item in items if "quick_compilation" in item.fixturenames}
+    quick = _quick_files(items)
     rank = {name: i for i, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: (item.path not in quick, rank.get(item.path.name, len(rank))))
 
@@ -75,12 +83,12 @@ def float64():
 
 @pytest.fixture(scope="module", autouse=True)
 def _compilation(request):
-    """Few optimisations in files with a test that asks for `quick_compilation`, all in others; so too in new processes.
+    """Few optimisations in files that ask for it (see the next two), all in others; so too in new processes.
 
     Programs compiled with and without them differ in the last bits, and JAX's memory of programs does not tell the two
     apart. So it is emptied in between; the cache on disk does tell them apart.
     """
-    quick = any("quick_compilation" in item.fixturenames for item in request.session.items if item.path == request.path)
+    quick = request.path in _quick_files(request.session.items)
     if jax.config.read("jax_disable_most_optimizations") != quick:
         jax.clear_caches()
         jax.config.update("jax_disable_most_optimizations", quick)
@@ -90,3 +98,8 @@ def _compilation(request):
 @pytest.fixture(scope="module")
 def quick_compilation():
     """Without most compiler optimisations, which cost more than they save in small runs; for the whole file."""
+
+
+@pytest.fixture(scope="module")
+def quick_if_none_is_slow():
+    """The same where no slow test of the file is run: those run long enough for optimisations to pay."""

@@ -8,7 +8,7 @@ import pytest
 import epf
 from models import kalman, run
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
 
 MODEL = epf.zoo.LinearGaussian.rotation(2, 2)
 X, Y = epf.simulate(MODEL, {}, steps=12, seed=5)

@@ -10,7 +10,7 @@ from epf.errors import EPFWarning, SettingError, UnsupportedModelError
 from epf.run._compare import growth
 from models import VectorAR
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
 
 
 class Drift(epf.StateSpaceModel):
