@@ -43,19 +43,35 @@ def pytest_configure(config):
 _LONGEST = (
     "test_conformance.py",
     "test_kills.py",
-    "test_fit_and_stream.py",
+    "test_docstrings.py",
     "test_marginal_answers.py",
-    "test_marginal.py",
-    "test_readme.py",
-    "test_sir.py",
-    "test_errors.py",
+    "test_real.py",
     "test_runs.py",
+    "test_readme.py",
+    "test_errors.py",
+    "test_panel.py",
+    "test_nested.py",
+    "test_sir.py",
+    "test_panel_live.py",
 )
 
 
+def _quick_files(items):
+    """The files among these tests that are compiled quickly."""
+    always = {item.path for item in items if "quick_compilation" in item.fixturenames}
+    short = {item.path for item in items if "quick_if_none_is_slow" in item.fixturenames}
+    return always | (short - {item.path for item in items if item.get_closest_marker("slow")})
+
+
+@pytest.hookimpl(trylast=True)  # when `-m` has chosen
 def pytest_collection_modifyitems(items):
-    """The files that take longest come first, so that no process works on one of them alone in the end."""
-    items.sort(key=lambda item: _LONGEST.index(item.path.name) if item.path.name in _LONGEST else len(_LONGEST))
+    """Files that are compiled quickly come first, and among them those that take longest.
+
+    So no process works on a long file alone in the end, and none empties JAX's memory of programs more than once.
+    """
+    quick = _quick_files(items)
+    rank = {name: i for i, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: (item.path not in quick, rank.get(item.path.name, len(rank))))
 
 
 @pytest.fixture
@@ -65,16 +81,25 @@ def float64():
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compilation(request):
+    """Few optimisations in files that ask for it (see the next two), all in others; so too in new processes.
+
+    Programs compiled with and without them differ in the last bits, and JAX's memory of programs does not tell the two
+    apart. So it is emptied in between; the cache on disk does tell them apart.
+    """
+    quick = request.path in _quick_files(request.session.items)
+    if jax.config.read("jax_disable_most_optimizations") != quick:
+        jax.clear_caches()
+        jax.config.update("jax_disable_most_optimizations", quick)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quick))
+
+
 @pytest.fixture(scope="module")
 def quick_compilation():
-    """Without most compiler optimisations, which cost more than they save in small runs.
+    """Without most compiler optimisations, which cost more than they save in small runs; for the whole file."""
 
-    For a whole file: programs compiled with and without them differ in the last bits, and JAX's memory of programs does
-    not tell the two apart. So it is emptied before and after; the cache on disk does tell them apart.
-    """
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", before)
+
+@pytest.fixture(scope="module")
+def quick_if_none_is_slow():
+    """The same where no slow test of the file is run: those run long enough for optimisations to pay."""

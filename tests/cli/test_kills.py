@@ -34,7 +34,6 @@ def killed(method, folder, kills, seed):
     [
         ("EPF", 2, 1),
         ("MarginalEPF", 2, 2),
-        ("Storvik", 2, 3),
         *(pytest.param(name, 8, 3, marks=pytest.mark.slow) for name in ("SIR", "EPF", "MarginalEPF")),
     ],
 )

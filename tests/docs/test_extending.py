@@ -12,6 +12,8 @@ import pytest
 
 import epf
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
 
@@ -80,12 +82,18 @@ def test_the_sampler_leaves_a_density_invariant():
 
     k_start, k_move = jax.random.split(jax.random.key(0))
     count = 20_000
-    start = 0.3 * jax.random.truncated_normal(k_start, -1 / 0.3, 1 / 0.3, (count, 1))
-    moved = jax.vmap(lambda key, u: sampler.draw(key, log_density, u))(jax.random.split(k_move, count), start)
+
+    @jax.jit
+    def moved_from_start():
+        start = 0.3 * jax.random.truncated_normal(k_start, -1 / 0.3, 1 / 0.3, (count, 1))
+        keys = jax.random.split(k_move, count)
+        return start, jax.vmap(lambda key, u: sampler.draw(key, log_density, u))(keys, start)
+
+    start, moved = (np.asarray(part) for part in moved_from_start())
     assert np.mean(moved != start) > 0.5
     assert abs(np.mean(moved)) < 5 * 0.3 / count**0.5
     assert abs(np.std(moved) / np.std(start) - 1.0) < 5 / (2 * count) ** 0.5
-    nowhere = sampler.draw(k_move, lambda points: jnp.full(len(points), jnp.nan), start[0])
+    nowhere = jax.jit(lambda u: sampler.draw(k_move, lambda points: jnp.full(len(points), jnp.nan), u))(start[0])
     assert nowhere == start[0]
 
 

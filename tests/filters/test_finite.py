@@ -10,6 +10,8 @@ from scipy import stats
 import epf
 from epf.filters.marginal._finite import FiniteFilters
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 class OnOff(epf.StateSpaceModel):
     """A machine that is on or off, and a sensor with a bias."""
@@ -81,10 +83,15 @@ def test_draws_of_the_last_states_have_their_joint_law(y):
     model, theta = epf.Lagged(OnOff(), 2), jnp.array([[0.4]])
     filters = FiniteFilters.of(model, None)
     key = jax.random.key(0)
-    bank = filters.start(key, model, theta)
-    for value in y[:3]:
-        bank, _ = filters.step(key, model, theta, bank, jnp.asarray(value), None)
-    draws = np.asarray(bank.drawn(key, jnp.zeros(40_000, int))).astype(int)
+
+    @jax.jit
+    def drawn(y):
+        bank = filters.start(key, model, theta)
+        for value in y:
+            bank, _ = filters.step(key, model, theta, bank, value, None)
+        return bank.drawn(key, jnp.zeros(40_000, int))
+
+    draws = np.asarray(drawn(jnp.asarray(y[:3]))).astype(int)
     share = np.bincount(draws @ [1, 2, 4], minlength=8) / len(draws)
     exact = np.zeros(8)
     for code in range(8):

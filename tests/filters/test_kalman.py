@@ -1,5 +1,6 @@
 """The Kalman filter against the textbook recursion, and its extended form where that is exact too."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -9,6 +10,8 @@ import epf
 from epf.errors import EPFWarning, UnsupportedModelError
 from models import kalman, run
 from scoring import scores
+
+pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
 
 MODEL = epf.zoo.LinearGaussian.rotation(3, 2)
 
@@ -125,7 +128,8 @@ def test_sigma_points_give_the_moments_of_a_quadratic():
 
     m, v = 1.0, 0.25
     mean, variance, cross = m**2 + v, 4 * m**2 * v + 2 * v**2 + 0.09, 2 * m * v
-    _, (info, _, (x, sd)) = run(epf.Kalman(unscented=True), Square(), 0, np.array([2.0], np.float32))
+    y = np.array([2.0], np.float32)
+    _, (info, _, (x, sd)) = jax.jit(lambda: run(epf.Kalman(unscented=True), Square(), 0, y))()
     assert x[0] == pytest.approx(m + cross / variance * (2.0 - mean), rel=1e-5)
     assert sd[0] == pytest.approx(np.sqrt(v - cross**2 / variance), rel=1e-5)
     assert info.log_evidence[0] == pytest.approx(-0.5 * (np.log(2 * np.pi * variance) + (2 - mean) ** 2 / variance))
@@ -170,7 +174,8 @@ def test_storvik_in_parameter_space():
     rng = np.random.default_rng(3)
     F = rng.normal(size=(80, 2))
     z = F @ [0.4, -1.0] + 0.7 * rng.normal(size=80)
-    state, _ = run(epf.Kalman(), Parameters(), 0, z.astype(np.float32), jnp.asarray(F, jnp.float32))
+    ys, us = z.astype(np.float32), jnp.asarray(F, jnp.float32)
+    state, _ = jax.jit(lambda: run(epf.Kalman(), Parameters(), 0, ys, us))()
     precision = np.diag([1.0, 0.25]) + F.T @ F / 0.49
     np.testing.assert_allclose(state.mean, np.linalg.solve(precision, F.T @ z / 0.49), rtol=1e-5)
     np.testing.assert_allclose(state.covariance, np.linalg.inv(precision), rtol=1e-4, atol=1e-7)

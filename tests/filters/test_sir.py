@@ -8,6 +8,8 @@ import pytest
 import epf
 from models import kalman, run
 
+pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
+
 MODEL = epf.zoo.LinearGaussian.rotation(2, 2)
 X, Y = epf.simulate(MODEL, {}, steps=12, seed=5)
 GAPPY = np.where(np.random.default_rng(0).random(Y.shape) < 0.3, np.nan, Y)
@@ -88,7 +90,7 @@ def test_fixing_every_parameter_gives_the_ordinary_particle_filter():
 
 def test_ancestors_are_those_that_live_on():
     """All where nothing was resampled; elsewhere as many as have offspring, about N w of each."""
-    info = run(epf.SIR(500, epf.proposals.Bootstrap()), MODEL, 0, GAPPY)[1][0]
+    info = jax.jit(lambda: run(epf.SIR(500, epf.proposals.Bootstrap()), MODEL, 0, GAPPY)[1][0])()
     resampled = np.asarray(info.resampled)
     assert 0 < resampled.sum() < len(resampled)
     assert np.all(np.asarray(info.ancestors)[~resampled] == 500)

@@ -7,6 +7,7 @@ import epf
 from epf.errors import AccuracyWarning
 from epf.results._certificate import PARTS, Certificate, cause
 from epf.results._verdict import MEAN_LIMIT, REMEDIES, SD_LIMIT, judge_error
+from methods import FILTERS
 from models import AR
 from scoring import reference
 
@@ -58,7 +59,7 @@ def test_a_stream_has_the_certificate_of_a_fit():
 def test_one_island_cannot_tell_its_error():
     _, y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=8, seed=1)
     with pytest.warns(AccuracyWarning, match=r"not measured.*epf\.fit\(model, y\)"):
-        result = epf.fit(AR(), y, epf.Storvik(20, islands=1), progress=False)
+        result = epf.fit(AR(), y, FILTERS["SIR"], progress=False)
     assert result.verdict.word == "doubtful"
     assert np.isnan(result.error.worst)
 

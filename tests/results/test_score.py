@@ -9,6 +9,8 @@ from epf.errors import SettingError
 from epf.results._score import score
 from models import AR
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def history(times, names, mean, sd):
     data = {

@@ -40,7 +40,7 @@ def test_one_compilation_serves_every_length():
 
 def test_a_stream_takes_rows_and_inputs():
     model, y, inputs = vector_case()
-    method = FILTERS["Storvik"]
+    method = FILTERS["SIR"]
     whole = epf.fit(model, y, method, inputs=inputs)
     stream = epf.Stream(model, method)
     before = stream.posterior.mean["gain"]

@@ -224,7 +224,7 @@ def test_chunks_travel():
 
 @pytest.mark.slow
 def test_a_pool_of_processes_is_a_map():
-    """In processes of their own, which compile with all optimisations, as here without the fixture."""
+    """In processes of their own."""
     series = {i: scalar_case("Kalman", seed=i)[1] for i in range(4)}
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         there = epf.fit_panel(epf.zoo.LocalLevel(), series, epf.MarginalEPF(nodes=16), map=pool.map, chunk=2)

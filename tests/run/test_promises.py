@@ -123,7 +123,7 @@ def test_data_that_look_like_rounding_and_are_none():
 
 def test_a_level_far_from_zero_warns():
     with pytest.warns(AccuracyWarning, match="subtract a constant"):
-        found = epf.fit(SIN, 1e8 + 10 * np.random.default_rng(1).normal(size=20), epf.SIR(20, islands=1))
+        found = epf.fit(SIN, 1e8 + 10 * np.random.default_rng(1).normal(size=20), SIR)
     assert ROUNDED in found.verdict.findings
 
 

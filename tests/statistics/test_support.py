@@ -14,7 +14,7 @@ METHODS = {
     "OnlineEM": epf.OnlineEM(20, burn_in=3),
     "PracticalFilter": epf.PracticalFilter(20, lag=2, sweeps=1, islands=1),
 }
-WHOLE = [epf.SMC2(8, 8), epf.PMMH(particles=8, draws=2, chains=1, warmup=0)]
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 class Model(AR):

@@ -293,6 +293,10 @@ def test_the_commands(tmp_path):
     assert json.loads(fetched(page))["t"] == 6
     watching.terminate()
     assert watching.wait(timeout=60) == 0
-    refused = subprocess.run([*python, "watch", str(tmp_path / "none.epf")], capture_output=True, text=True)
-    assert refused.returncode == 5
+    from typer.testing import CliRunner
+
+    from epf.cli.app import app
+
+    refused = CliRunner().invoke(app, ["watch", str(tmp_path / "none.epf")])
+    assert refused.exit_code == 5
     assert "There is no file" in refused.stderr
