@@ -49,7 +49,7 @@ def run(model: Any, method: Any, inputs: int, stream: bool, quiet: bool) -> None
     from epf.run._fit import fit
     from epf.run._stream import Stream
 
-    folder = jax.config.jax_compilation_cache_dir
+    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if not folder:
         raise SettingError("Nothing would be kept, as EPF_CACHE is off: unset it, or let it name a folder.")
     began, before = time.perf_counter(), _programs(Path(folder))
