@@ -55,7 +55,7 @@ def options(once: bool = False) -> dict[str, Any]:
 def _without_collection() -> Iterator[None]:
     """Python's collector of cycles does not run: a traced program is a million small objects that all stay.
 
-    It would go through them again and again, for half a second of a first answer.
+    It would go through them again and again.
     """
     if not gc.isenabled():
         yield
