@@ -25,8 +25,10 @@ from epf.cli.options import (
     Quiet,
     Time,
     WithWatch,
+    names,
 )
 from epf.cli.outcome import CODES
+from epf.cli.warm import EXAMPLES, warm
 from epf.storage._files import only_writer
 
 app = typer.Typer(
@@ -73,8 +75,7 @@ def explain(
 
     with outcome(False):
         (name,), options = split(arguments, 1, "a model")
-        model = known_model(name, options)
-        typer.echo(str(explained(model, [1.0 + 0.5 * i for i in range(inputs)] or None)))
+        typer.echo(str(explained(known_model(name, options), [1.0 + 0.5 * i for i in range(inputs)] or None)))
 
 
 @app.command(
@@ -113,7 +114,7 @@ def fit(
     with outcome(quiet or as_json) as warned:
         (name, source), options = split(arguments, 2, "a model and a file")
         model = known_model(name, options)
-        picked = Columns(_names(columns), time, _names(inputs))
+        picked = Columns(names(columns), time, names(inputs))
         command.run(
             model,
             make_method(method, particles, order),
@@ -174,7 +175,7 @@ def compare(
             model,
             make_methods(methods, particles),
             source,
-            Columns(_names(columns), time, _names(inputs)),
+            Columns(names(columns), time, names(inputs)),
             format=format,
             on_error=on_error,
             exact=exact,
@@ -225,7 +226,7 @@ def panel(
             chosen,
             source,
             by,
-            Columns(_names(columns), time, _names(inputs)),
+            Columns(names(columns), time, names(inputs)),
             step,
             accuracy=accuracy,
             budget=budget,
@@ -318,7 +319,7 @@ def stream(
             code = command.run(
                 opened,
                 source,
-                Columns(_names(columns), time, _names(inputs)),
+                Columns(names(columns), time, names(inputs)),
                 format=format,
                 on_error=on_error,
                 every=every,
@@ -346,5 +347,4 @@ def watch(
         command.run(path, port, host, quiet)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+app.command(context_settings=FIELDS, epilog=EXAMPLES)(warm)

@@ -80,3 +80,8 @@ class WithWatch(TyperCommand):
 
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors and requested results.")]
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The names of a comma-separated list."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())

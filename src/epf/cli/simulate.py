@@ -23,7 +23,7 @@ def run(
     format = "csv" if out is None else out.suffix.lower().lstrip(".")
     if format not in ("csv", "tsv", "jsonl"):
         raise SettingError(f"--out {out}: end it with .csv, .tsv or .jsonl.")
-    truth = {**_defaults(model), **given}
+    truth = {**defaults(model), **given}
     x, y = simulate(model, truth, steps=steps, seed=seed)
     columns = {"t": np.arange(1, steps + 1), **_columns("y", y), **(_columns("x", x) if states else {})}
     if out is None:
@@ -38,7 +38,8 @@ def run(
             print(f"{steps} observations in {out}; simulated with {values or 'no unknown parameters'}.")
 
 
-def _defaults(model: StateSpaceModel) -> dict[str, Any]:
+def defaults(model: StateSpaceModel) -> dict[str, Any]:
+    """The value of each parameter to simulate with: the model's own, or a draw from the prior."""
     params = parameters(model)
     default = TRUTHS.get(type(model), {})
     drawn = params.as_dict(np.asarray(params.sample(step_key(root_key(0), 0))))

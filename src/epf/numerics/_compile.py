@@ -1,7 +1,8 @@
 """Compilation of whole programs, with the options that make it short."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache, wraps
 from typing import Any, TypeVar, cast
 
@@ -50,6 +51,22 @@ def options(once: bool = False) -> dict[str, Any]:
     return _ONCE if once or jax.config.read("jax_disable_most_optimizations") else _STEPS
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Python's collector of cycles does not run: a traced program is a million small objects that all stay.
+
+    It would go through them again and again.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def compiled(function: _Function, once: bool = False) -> _Function:
     """`eqx.filter_jit`, which compiles quicker. Inside another compiled program it is part of that one.
 
@@ -64,7 +81,10 @@ def compiled(function: _Function, once: bool = False) -> _Function:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         inside = is_tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs)))
-        return program(*({} if inside else options(once)).items())(*args, **kwargs)
+        if inside:
+            return program()(*args, **kwargs)
+        with _without_collection():
+            return program(*options(once).items())(*args, **kwargs)
 
     return cast(_Function, call)
 

@@ -115,16 +115,18 @@ def _inverse_cubic(
     # Start where a density linear in the cell would have it.
     root = jnp.sqrt(jnp.maximum(a**2 + (b**2 - a**2) * share, 0.0))
     x = jnp.clip((a + b) * share / jnp.maximum(a + root, 1e-6), 0.0, 1.0)
-    low, high = jnp.zeros_like(x), jnp.ones_like(x)
-    for _ in range(_NEWTON_STEPS):
+
+    def improve(_: int, at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        x, low, high = at
         excess = x * ((1.0 - x) * (a * (1.0 - x) - b * x) + x * (3.0 - 2.0 * x)) - share
         slope = a + x * (2.0 * (3.0 - 2.0 * a - b) + x * 3.0 * (a + b - 2.0))
         low, high = jnp.where(excess < 0.0, x, low), jnp.where(excess < 0.0, high, x)
         newton = x - excess / slope
         # At the root rounding may put a step just outside the bracket, whose other end can still be far away.
         near = (newton >= low - 1e-4) & (newton <= high + 1e-4)
-        x = jnp.clip(jnp.where(near, newton, 0.5 * (low + high)), 0.0, 1.0)
-    return x
+        return jnp.clip(jnp.where(near, newton, 0.5 * (low + high)), 0.0, 1.0), low, high
+
+    return jax.lax.fori_loop(0, _NEWTON_STEPS, improve, (x, jnp.zeros_like(x), jnp.ones_like(x)))[0]
 
 
 def hermite(t: Array, f0: Array, slope0: Array, f1: Array, slope1: Array) -> Array:

@@ -242,11 +242,19 @@ def power_of_two(count: int, least: int = 1) -> int:
 
 @contextmanager
 def progress_bar(total: int, title: str, show: bool | None, unit: str = "step") -> Iterator[Callable[[int], object]]:
-    """Yields a function to call with the number of steps done; `show=None` means only on a terminal."""
+    """Yields a function to call with the number of steps done; `show=None` means only on a terminal.
+
+    Until it is called the bar says that the program is being compiled, which is most of the time until then.
+    """
     if not (sys.stderr.isatty() if show is None else show):
         yield lambda steps: None
         return
     from tqdm.auto import tqdm
 
-    with tqdm(total=total, desc=title, unit=unit, leave=True) as bar:
-        yield bar.update
+    with tqdm(total=total, desc=f"{title}, compiling", unit=unit, leave=True) as bar:
+
+        def advance(steps: int) -> None:
+            bar.set_description(title, refresh=False)
+            bar.update(steps)
+
+        yield advance

@@ -16,7 +16,7 @@ from epf.filters._bank import Filters
 from epf.filters._base import Filter
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
-from epf.filters.marginal._marginal_nodes import MarginalNodes
+from epf.filters.marginal._marginal_nodes import MarginalNodes, prior_proposal
 from epf.filters.marginal._nodes import Points
 from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.model._model import StateSpaceModel, may_lack_inputs, parameters
@@ -74,6 +74,5 @@ class MarginalEPF(Filter):
             proposal = resolve_proposal(self.proposal, model, u)
             filters = Filters(-(-self.particles // _STREAMS), proposal, self.resampling, streams=_STREAMS)
         chart, moves = Chart.of_real_line(params), self.regrid and self.discount >= 1.0
-        return MarginalNodes(
-            model, params, self.catch_up, chart, Points.of(nodes, p), filters, nodes, moves, self.discount
-        )
+        points, first = Points.of(nodes, p), prior_proposal(chart)
+        return MarginalNodes(model, params, self.catch_up, chart, points, first, filters, nodes, moves, self.discount)

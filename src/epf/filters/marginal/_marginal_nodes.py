@@ -26,6 +26,7 @@ from epf.filters.marginal._nodes import DEAD, Nodes, Points, flattened
 from epf.filters.marginal._posterior import NodePosterior, Surface, weighted_points
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
+from epf.numerics._compile import compiled_once
 from epf.numerics._keys import packed, particle_keys, root_key, unpacked
 from epf.posterior._chart import Chart
 
@@ -78,6 +79,8 @@ class MarginalNodes(ReplayingFilter):
     replays: int = eqx.field(static=True)
     chart: Chart
     points: Points
+    first: SkewStudent
+    """The distribution of the first nodes."""
     filters: Any
     """How the filters at the nodes work: of particles (`Filters`) or exact (`KalmanFilters`)."""
     nodes: int = eqx.field(static=True)
@@ -85,7 +88,7 @@ class MarginalNodes(ReplayingFilter):
     discount: float = eqx.field(static=True)
 
     def init(self, key: PRNGKeyArray) -> MarginalState:
-        nodes = self._fresh(self._first_proposal(), jnp.asarray(0), packed(key)).weighed()
+        nodes = self._fresh(self.first, jnp.asarray(0), packed(key)).weighed()
         counts = jnp.asarray(0), jnp.asarray(NONE), jnp.asarray(0)
         fits = jnp.asarray(float(self.nodes)), jnp.asarray(0), jnp.asarray(False)
         surface = Surface.of_prior(self.chart, nodes, self.points.surface)
@@ -252,15 +255,6 @@ class MarginalNodes(ReplayingFilter):
         fresh = self._fresh(proposal, state.rounds, state.seed)
         return eqx.tree_at(lambda s: (s.new, s.replayed), state, (fresh, jnp.zeros_like(state.replayed)))
 
-    def _first_proposal(self) -> SkewStudent:
-        """The distribution for draws of the prior, clipped where its tails are heavy."""
-        chart = self.chart
-        keys = particle_keys(root_key(0), _PRIOR_DRAWS)
-        draws = jax.vmap(lambda key: chart.point(chart.parameters.sample(key)))(keys)
-        low, middle, high = jnp.nanquantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
-        reach = _REACH * 0.5 * (high - low)
-        return fitted(jnp.clip(draws, middle - reach, middle + reach), jnp.full(_PRIOR_DRAWS, 1.0 / _PRIOR_DRAWS))
-
     def _fresh(self, proposal: SkewStudent, number: Array, seed: UInt32[Array, "3"]) -> Nodes:
         """New nodes, whose filters have seen nothing yet."""
         shift = jax.random.uniform(jax.random.fold_in(unpacked(seed), -1 - number), (self.parameters.size,))
@@ -283,6 +277,16 @@ class MarginalNodes(ReplayingFilter):
     def _of_nodes(self, values: Array, summary: Any = jnp.mean) -> Shaped[Array, " nodes"]:
         """One value per node, from one per filter."""
         return summary(values.reshape(self.filters.streams, -1), axis=0)
+
+
+@compiled_once
+def prior_proposal(chart: Chart) -> SkewStudent:
+    """The distribution for draws of the prior, clipped where its tails are heavy."""
+    keys = particle_keys(root_key(0), _PRIOR_DRAWS)
+    draws = jax.vmap(lambda key: chart.point(chart.parameters.sample(key)))(keys)
+    low, middle, high = jnp.nanquantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
+    reach = _REACH * 0.5 * (high - low)
+    return fitted(jnp.clip(draws, middle - reach, middle + reach), jnp.full(_PRIOR_DRAWS, 1.0 / _PRIOR_DRAWS))
 
 
 def required(past: Past | None) -> Past:
