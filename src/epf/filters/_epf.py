@@ -42,7 +42,7 @@ class EPF(PolynomialLearner):
             return BoundParticleFilter(*bound)  # nothing to learn: the plain particle filter
         if self.approximation is None and self.sampler is None and self.discount == 1.0:
             with suppress(UnsupportedModelError):
-                return bound_exactly(self, model, u, self.refresh)
+                return bound_exactly(self, model, u, self.refresh, expands=True)
         sampler = self.sampler or default_sampler(size)
         gibbs = LogPolynomial.of(model, self.approximation or Chebyshev(), sampler, self.discount, u)
         return BoundLearner(*bound, gibbs, u, self.refresh)
