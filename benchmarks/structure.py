@@ -51,7 +51,8 @@ def of_a_step(method: Any, model: Any, y: np.ndarray, u: np.ndarray | None) -> t
         return jax.lax.scan(one, state, (jnp.arange(1, len(ys) + 1), ys, us))[0]
 
     began = time.process_time()
-    loop = eqx.filter_jit(run, compiler_options=options())
+    fast: dict[str, Any] = {"compiler_options": options()}  # an option of jax.jit
+    loop = eqx.filter_jit(run, **fast)
     state = jax.block_until_ready(loop(bound, strong(bound.init(step_key(root, 0))), jnp.asarray(0)))
     first, best = time.process_time() - began, np.inf
     for _ in range(REPEATS):
@@ -64,7 +65,7 @@ def of_a_step(method: Any, model: Any, y: np.ndarray, u: np.ndarray | None) -> t
 def main() -> None:
     rows = []
     for name, (model, truth) in CASES.items():
-        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+        if sys.argv[1:] and name not in sys.argv[1:]:
             continue
         params = parameters(model)
         middle = jnp.median(jax.vmap(params.sample)(jax.random.split(jax.random.key(0), 99)), axis=0)

@@ -7,6 +7,8 @@ from jaxtyping import Array, Float
 from epf.filters._learner import BoundLearner
 from epf.filters._particle import Cloud, ParticleFilter
 from epf.model._model import StateSpaceModel, may_lack_inputs, parameters
+from epf.model.structure._structure import Structure
+from epf.model.structure._verify import structure_of
 from epf.posterior._posterior import ErrorEstimate, ParticlePosterior, Posterior
 from epf.statistics._conjugate import Conjugate, require_conjugate, serves
 from epf.statistics._separable import Separable, require_separable
@@ -35,18 +37,20 @@ class Storvik(ParticleFilter):
 
 
 def bound_exactly(
-    filter: ParticleFilter, model: StateSpaceModel, u: Array | None, refresh: int, expands: bool = False
+    filter: ParticleFilter, model: StateSpaceModel, u: Array | None, refresh: int, structure: Structure | None = None
 ) -> BoundLearner:
     """A filter whose particles carry exact sums; an error where the model has none.
 
-    If it `expands`, some parameters may be awkward: what depends on these is expanded in these. Theta is drawn independently
-    at every step where the model is conjugate, and moved every `refresh` steps elsewhere.
+    With a `structure` that is only partly separable, what depends on awkward parameters is expanded in these. Theta is drawn
+    independently at every step where the model is conjugate, and moved every `refresh` steps elsewhere.
     """
     if parameters(model).discrete or serves(model, u):
         require_conjugate(model, u)
         return BoundLearner(*filter.parts(model, u), Conjugate.of(model), u, 1)
-    gibbs = Separable.of(model, require_separable(model, u, expands))
-    return BoundSeparable(*filter.parts(model, u), gibbs, u, refresh)
+    partly = structure is not None
+    found = structure_of(model, u) if structure is None else structure
+    require_separable(model, found, u, partly)
+    return BoundSeparable(*filter.parts(model, u), Separable.of(model, found), u, refresh)
 
 
 class BoundSeparable(BoundLearner):

@@ -10,8 +10,9 @@ What P_k has at the middle of the box is counted among the sums S. Differences f
 sums of them lose nothing.
 """
 
+import operator
 from collections.abc import Mapping
-from math import prod
+from functools import reduce
 from typing import Any
 
 import equinox as eqx
@@ -27,9 +28,10 @@ from epf.numerics._sums import mean_and_sd
 from epf.polynomial._indices import along, coefficients_from_values, gauss, grid, values_from_coefficients
 from epf.posterior._chart import Chart, ends_at_support, prior_box
 
-_ORDERS = {1: 9, 2: 7, 3: 4}  # of units, by the number of awkward parameters
+# Of units, by the number of awkward parameters. With order 7 for two, means of STAR were off by up to 2.5 sds (500 steps).
+_ORDERS = {1: 12, 2: 10, 3: 4}
 MOST = max(_ORDERS)
-_REACH = 8.0  # standard deviations of the draws that the box covers
+_REACH, _MARGIN = 8.0, 0.5  # what the box covers: sds of the draws to each side, and more than their range
 _WORTH = 0.8  # of its old width: a box that shrinks less than that is not moved
 _EDGE = 0.03  # of its width, where draws are close to the end of a box
 
@@ -40,6 +42,11 @@ class Polynomials(eqx.Module):
     values: Float[Array, "terms nodes"]
     low: Float[Array, " awkward"]
     high: Float[Array, " awkward"]
+
+    @property
+    def box(self) -> tuple[Float[Array, " awkward"], Float[Array, " awkward"]]:
+        """Of all particles: the smallest, as boxes only shrink, and a particle that was lost keeps what it had."""
+        return jnp.max(self.low, axis=-1), jnp.min(self.high, axis=-1)
 
 
 class Awkward(eqx.Module):
@@ -121,7 +128,7 @@ class Awkward(eqx.Module):
     ) -> tuple[Polynomials, Float[Array, "terms particles"]]:
         """The polynomials with one step's s_k on the box that all particles share; and what the middle has gained."""
         found = self.laws[law]
-        points = _on(polynomials, grid((self.order,) * self.axes))
+        points = _on(*polynomials.box, grid((self.order,) * self.axes))
         units, weights = self._guarded(law, self._units(law, points, data, common), self._weights(law, data, common))
         units = units.reshape(*[self.order + 1] * self.axes, *units.shape[1:])
         table = jnp.asarray(_table(self.nodes, self.order), units.dtype)
@@ -206,7 +213,7 @@ class Awkward(eqx.Module):
         """The same polynomials on another box; and what the middle has gained."""
         count = polynomials.values.shape[-1]
         values = polynomials.values.reshape(self.size, *[self.nodes] * len(low), count)
-        old_low, old_high = polynomials.low[:, 0], polynomials.high[:, 0]
+        old_low, old_high = polynomials.box
         line = jnp.asarray(gauss(self.nodes), low.dtype)
         for i in range(len(low)):
             # The difference first: two boxes far from 0 and close to each other lose no digits to their common part.
@@ -219,24 +226,29 @@ class Awkward(eqx.Module):
         return Polynomials(values - middle[:, None], *box), middle
 
     def box_of(
-        self, polynomials: Polynomials, theta: Float[Array, "p particles"], weights: Float[Array, " particles"]
+        self,
+        polynomials: Polynomials,
+        theta: Float[Array, "p particles"],
+        weights: Float[Array, " particles"],
+        size: Float[Array, ""],
     ) -> tuple[Float[Array, " awkward"], Float[Array, " awkward"]]:
-        """Where the draws are: their range and half of it more, at least `_REACH` sds per side, within the present box."""
+        """Where the draws are, within the present box: a large one has room for tails, a small one is resolved better."""
         points = jax.vmap(self.point, -1, -1)(theta)
         mean, sd = mean_and_sd(points, weights)
         lowest = jnp.min(jnp.where(weights > 0.0, points, jnp.inf), axis=1)
         highest = jnp.max(jnp.where(weights > 0.0, points, -jnp.inf), axis=1)
-        margin = 0.5 * (highest - lowest)
-        old_low, old_high = polynomials.low[:, 0], polynomials.high[:, 0]
-        low = jnp.maximum(jnp.minimum(mean - _REACH * sd, lowest - margin), old_low)
-        high = jnp.minimum(jnp.maximum(mean + _REACH * sd, highest + margin), old_high)
+        margin = size * _MARGIN * (highest - lowest)
+        old_low, old_high = polynomials.box
+        low = jnp.maximum(jnp.minimum(mean - size * _REACH * sd, lowest - margin), old_low)
+        high = jnp.minimum(jnp.maximum(mean + size * _REACH * sd, highest + margin), old_high)
         worth = (high - low < _WORTH * (old_high - old_low)) & (high > low)
         return jnp.where(worth, low, old_low), jnp.where(worth, high, old_high)
 
     def gaps(
         self,
         law: str,
-        box: Polynomials,
+        low: Float[Array, " awkward"],
+        high: Float[Array, " awkward"],
         theta: Float[Array, "p draws"],
         functions: Float[Array, "terms draws"],
         data: Mapping[str, Array],
@@ -245,8 +257,7 @@ class Awkward(eqx.Module):
         """The error of one step's polynomial at some draws of theta, in nats."""
         found = self.laws[law]
         z = jax.vmap(self.point, -1, 0)(theta)
-        low, high = box.low[:, 0], box.high[:, 0]
-        coarse = self._units(law, _on(box, grid((self.order,) * self.axes)), data, common)
+        coarse = self._units(law, _on(low, high, grid((self.order,) * self.axes)), data, common)
         where = _cardinal(self.order + 1, ((2.0 * z - low - high) / (high - low)).T)
         near = jnp.einsum("nd,nup->dup", where, coarse, precision="highest")
         exact = self._units(law, z, data, common)
@@ -258,7 +269,7 @@ class Awkward(eqx.Module):
         self, polynomials: Polynomials, theta: Float[Array, "p particles"], weights: Float[Array, " particles"]
     ) -> Float[Array, " p"]:
         """The share of the draws near an end of the box that is not an end of the support."""
-        low, high = polynomials.low[:, 0], polynomials.high[:, 0]
+        low, high = polynomials.box
         z = (jax.vmap(self.point, -1, -1)(theta) - low[:, None]) / (high - low)[:, None]
         whole = (jnp.zeros(len(self._named)).at[self._in_chart].set(end) for end in (low, high))
         at_support = ends_at_support(self.chart, *whole)[:, self._in_chart]
@@ -267,9 +278,10 @@ class Awkward(eqx.Module):
         return jnp.zeros(self.structure.parameters.size).at[self._named[self._in_chart]].set(share)
 
 
-def _on(box: Polynomials, points: Float[np.ndarray, "points awkward"]) -> Float[Array, "points awkward"]:
-    """Points of the cube on the box of the first particle."""
-    low, high = box.low[:, 0], box.high[:, 0]
+def _on(
+    low: Float[Array, " awkward"], high: Float[Array, " awkward"], points: Float[np.ndarray, "points awkward"]
+) -> Float[Array, "points awkward"]:
+    """Points of the cube on a box."""
     return 0.5 * (low + high) + 0.5 * (high - low) * jnp.asarray(points, low.dtype)
 
 
@@ -292,7 +304,7 @@ def _cardinal(nodes: int, u: Float[Array, "awkward points"]) -> Float[Array, "no
 
 
 def _monomial(powers: Powers, units: Float[Array, "points units particles"]) -> Float[Array, "points particles"]:
-    return prod(units[:, i] ** power for i, power in powers)
+    return reduce(operator.mul, [units[:, i] ** power for i, power in powers])
 
 
 def _weighed(weights: Float[Array, "terms monomials ..."], monomials: list[Array]) -> Float[Array, "terms ..."]:

@@ -21,8 +21,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.errors import UnsupportedModelError
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
+from epf.model.structure._jumps import jumping
 from epf.model.structure._structure import Structure
-from epf.model.structure._verify import structure_of
 from epf.model.structure._words import words_of
 from epf.numerics._chunks import in_chunks
 from epf.numerics._compile import compiled_once, evaluated
@@ -37,7 +37,9 @@ _PRIOR_DRAWS = 256
 _LINES = 1  # of each kind
 _CLOUD_WIDTH, _PRIOR_WIDTH = 6.0, 12.0  # length of a line in sds
 _GROWTH = 1.2  # the box is looked at whenever the number of steps has grown by this factor
-_TOLERANCE = 0.05  # nats of residual above which the box is looked at again at once
+_TOLERANCE = 0.01  # nats of residual above which a smaller box is tried, and again at the next step
+_SIZES = (1.0, 0.75, 0.5)  # of the box; a small one has no room for tails that few draws show
+_FEW = 50
 _WATCHED, _DRAWS = 16, 25  # particles whose residual is measured at every step, and at how many draws
 
 Step = tuple[str, dict[str, Array], dict[str, Array | None]]  # a law, its data of each particle, and those of all
@@ -115,9 +117,9 @@ class Separable(Gibbs):
         if self.awkward is None or statistic.polynomials is None:
             return PathSums(statistic.sums.add(added), None)
         polynomials, gained = statistic.polynomials, jnp.zeros((self.awkward.size, added.shape[-1]))
-        for law, *data in steps:
+        for law, data, common in steps:
             if self.awkward.laws[law].units:
-                polynomials, middle = self.awkward.add(law, polynomials, *data)
+                polynomials, middle = self.awkward.add(law, polynomials, data, common)
                 gained += middle
         return PathSums(statistic.sums.add(jnp.concatenate([added, gained])), polynomials)
 
@@ -200,29 +202,48 @@ class Separable(Gibbs):
         t = guide.t + 1
 
         def look() -> PathSums:
-            moved, middle = awkward.moved(polynomials, *awkward.box_of(polynomials, theta, weights))
+            sizes = jnp.asarray(_SIZES if theta.shape[1] >= _FEW else _SIZES[:1])
+
+            def is_coarse(tried: tuple[Array, Array, Array]) -> Array:
+                return (tried[0] < len(sizes)) & (self._residual(theta, *tried[1:], weights, piece) > _TOLERANCE)
+
+            def smaller(tried: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+                return tried[0] + 1, *awkward.box_of(polynomials, theta, weights, sizes[tried[0]])
+
+            first = smaller((jnp.asarray(0), *polynomials.box))
+            _, low, high = jax.lax.while_loop(is_coarse, smaller, first)
+            moved, middle = awkward.moved(polynomials, low, high)
             plain = jnp.zeros((statistic.sums.total.shape[0] - awkward.size, theta.shape[1]))
             return PathSums(statistic.sums.add(jnp.concatenate([plain, middle])), moved)
 
         statistic = jax.lax.cond(t >= guide.look, look, lambda: statistic)
-        residual = self._residual(theta, statistic, weights, piece)
+        assert statistic.polynomials is not None
+        residual = self._residual(theta, *statistic.polynomials.box, weights, piece)
         ahead = jnp.where(residual > _TOLERANCE, t + 1, jnp.maximum(t + 1, jnp.ceil(_GROWTH * t).astype(t.dtype)))
         look_again = jnp.where(t >= guide.look, ahead, jnp.minimum(guide.look, ahead))
         after = Guide(look_again, t, guide.tolerance, jnp.asarray(False))
         return self.update_all(statistic, piece), after, residual
 
     def _residual(
-        self, theta: Float[Array, "p particles"], statistic: PathSums, weights: Float[Array, " particles"], piece: Any
+        self,
+        theta: Float[Array, "p particles"],
+        low: Float[Array, " awkward"],
+        high: Float[Array, " awkward"],
+        weights: Float[Array, " particles"],
+        piece: Any,
     ) -> Float[Array, ""]:
-        """The standard deviation, in nats, of the error of this step's polynomial over the draws of theta."""
-        awkward, box = self.awkward, statistic.polynomials
+        """The standard deviation, in nats, of the error of this step's polynomial on a box, over the draws of theta."""
+        awkward = self.awkward
         assert awkward is not None
-        assert box is not None
         draws, share = some(theta, _DRAWS), some(weights, _DRAWS)
         x_prev, new, x, watched = (some(leaf, _WATCHED) for leaf in (piece.x_prev, piece.new, piece.x, weights))
         functions = self._functions(draws)[-awkward.size :]
         steps = _laws_of(x_prev, new, x, piece.y, piece.u)
-        gaps = (awkward.gaps(law, box, draws, functions, *data) for law, *data in steps if awkward.laws[law].units)
+        gaps = (
+            awkward.gaps(law, low, high, draws, functions, data, common)
+            for law, data, common in steps
+            if awkward.laws[law].units
+        )
         gap = jnp.where(share[:, None] > 0.0, sum(gaps, jnp.zeros(())), 0.0)
         share, watched = (each / jnp.maximum(jnp.sum(each), 1e-30) for each in (share, watched))
         variances = share @ (gap - share @ gap) ** 2
@@ -242,14 +263,14 @@ def _only(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[..., 0], tree)
 
 
-def require_separable(model: StateSpaceModel, u: Array | None, partly: bool = False) -> Structure:
-    """The structure of a model; an error that says which law is not separable, in which parameters and why.
+def require_separable(model: StateSpaceModel, structure: Structure, u: Array | None, partly: bool = False) -> None:
+    """An error that says which law of a model is not separable, in which parameters and why.
 
     A model that is separable in some parameters will do, if `partly` says so and the others are few.
     """
-    params, structure = parameters(model), structure_of(model, u)
+    params = parameters(model)
     if partly and structure.partly_separable and len(structure.awkward) <= MOST:
-        return structure
+        return
     for name, law in structure.laws.items():
         if law.awkward:
             labels = ", ".join(params.labels[i] for i in sorted(law.awkward))
@@ -258,7 +279,15 @@ def require_separable(model: StateSpaceModel, u: Array | None, partly: bool = Fa
                 f"Storvik keeps exact sums along paths, and {name}() is not separable in {labels} ({why}): use "
                 "epf.MarginalEPF or epf.EPF, or epf.fix to make them known."
             )
-    return structure
+
+
+def refuse_jumps(model: StateSpaceModel, structure: Structure | None, u: Array | None) -> None:
+    """An error if a law jumps along a parameter, as at a threshold: no polynomial follows it."""
+    for law, i in ({} if structure is None else jumping(model, structure, u)).items():
+        raise UnsupportedModelError(
+            f"EPF expands what is not separable as a polynomial, and none fits {law}(), whose density jumps along "
+            f"{parameters(model).labels[i]!r}: use epf.MarginalEPF, or epf.fix to make it known."
+        )
 
 
 @compiled_once
