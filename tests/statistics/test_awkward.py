@@ -211,3 +211,18 @@ def test_what_is_expanded():
 def test_a_threshold_is_refused():
     with pytest.raises(epf.errors.UnsupportedModelError, match=r"jumps along 'k': use epf\.MarginalEPF"):
         epf.EPF(8).bind(Threshold())
+
+
+@pytest.mark.slow
+def test_a_stream_that_was_stored_gives_the_same_bits(tmp_path):
+    y = np.array([0.3, 0.1, np.nan, -0.4, 0.2, 0.6], np.float32)
+    method = epf.EPF(20, islands=1)
+    whole = epf.fit(Saturated(), y, method, progress=False)
+    stream = epf.Stream(Saturated(), method)
+    for row in y[:3]:
+        stream.update(row)
+    stream.save(tmp_path / "run.epf")
+    stream = epf.Stream.load(tmp_path / "run.epf", Saturated())
+    for row in y[3:]:
+        stream.update(row)
+    assert stream.posterior.mean == whole.mean
