@@ -23,7 +23,7 @@ from epf.model._model import parameters, time_columns, uses_time
 from epf.numerics._compile import options
 from epf.numerics._keys import root_key, step_key
 
-PARTICLES, STEPS, REPEATS = 1000, 100, 3
+PARTICLES, STEPS, REPEATS = 1000, 200, 3
 _PAIR = dist.Normal(0.0, 0.5).expand([2]).to_event(1)
 _STAR = {"a": [0.5, 0.2], "b": [-0.4, 0.3], "gamma": 1.5, "c": 0.5}
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
