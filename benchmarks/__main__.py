@@ -16,6 +16,7 @@ NAMES = (
     "latency",
     "panel",
     "start",
+    "structure",
 )
 LONG = ("soak",)  # only by name: it takes half an hour
 

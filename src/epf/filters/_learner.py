@@ -19,9 +19,8 @@ from epf.filters._particle import BoundParticleFilter, Chosen, Cloud, ParticleFi
 from epf.model._settings import count, instance, number
 from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler
-from epf.statistics import _follow as following
 from epf.statistics._approximation import Approximation, Taylor
-from epf.statistics._base import Gibbs
+from epf.statistics._base import Gibbs, Guide
 from epf.statistics._log_polynomial import LogPolynomial, try_out
 from epf.statistics._mixture import GibbsMixture
 
@@ -41,7 +40,7 @@ class Memory(eqx.Module):
     """What all particles of a learner remember in common."""
 
     t: Int[Array, ""]
-    guide: following.Guide | None
+    guide: Guide | None
     """Where the box of polynomial statistics is and when it is looked at next."""
     alike: Bool[Array, ""]
     """Whether particles were resampled since theta was last drawn, so that some share one theta."""
@@ -61,8 +60,7 @@ class BoundLearner(BoundParticleFilter):
             try_out(self.gibbs, self.u)
 
     def begin(self, x_0: Float[Array, "*state particles"]) -> tuple[Any, Memory]:
-        guide = following.Guide.start() if isinstance(self.gibbs, LogPolynomial) else None
-        return over_particles(self.gibbs.init)(x_0), Memory(jnp.asarray(0), guide, jnp.asarray(False))
+        return over_particles(self.gibbs.init)(x_0), Memory(jnp.asarray(0), self.gibbs.guide(), jnp.asarray(False))
 
     def learn(
         self,
@@ -88,7 +86,7 @@ class BoundLearner(BoundParticleFilter):
     def absorb(
         self, key: PRNGKeyArray, common: Memory, chosen: Chosen, weights: Float[Array, " particles"], piece: Piece
     ) -> tuple[Any, Memory, Float[Array, ""]]:
-        statistic, guide, residual = follow(self.gibbs, common.guide, chosen.theta, chosen.statistic, weights, piece)
+        statistic, guide, residual = self.gibbs.follow(common.guide, chosen.theta, chosen.statistic, weights, piece)
         return statistic, Memory(common.t + 1, guide, self.alike_after(common, chosen.resampled)), residual
 
     def alike_after(self, common: Memory, resampled: Bool[Array, ""]) -> Bool[Array, ""]:
@@ -100,20 +98,6 @@ class BoundLearner(BoundParticleFilter):
 
     def describe(self) -> dict[str, str]:
         return {**super().describe(), **describe_gibbs(self.gibbs, self.refresh)}
-
-
-def follow(
-    gibbs: Gibbs,
-    guide: following.Guide | None,
-    theta: Float[Array, "p particles"],
-    statistic: Any,
-    weights: Float[Array, " particles"],
-    piece: Piece,
-) -> tuple[Any, following.Guide | None, Float[Array, ""]]:
-    """Every particle's statistic after a step, the guide and the residual; exact sums have no box to follow."""
-    if not isinstance(gibbs, LogPolynomial) or guide is None:
-        return gibbs.update_all(statistic, piece), guide, jnp.asarray(jnp.nan)
-    return following.follow(gibbs, guide, theta, statistic, weights, piece)
 
 
 def describe_gibbs(gibbs: Gibbs, refresh: int) -> dict[str, str]:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.errors import UnsupportedModelError
 from epf.filters._base import BoundFilter, Filter, Info
 from epf.filters._islands import bind_islands
-from epf.filters._learner import describe_gibbs, follow
+from epf.filters._learner import describe_gibbs
 from epf.filters._particle import Piece, finite, move_unseen, over_particles, propose, start
 from epf.filters._window import Window, accepted, has_lags, moved_by_chance, start_term, states, terms
 from epf.model._laws import support
@@ -34,10 +34,9 @@ from epf.posterior.samplers._base import Sampler
 from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
-from epf.statistics import _follow as following
 from epf.statistics._approximation import Approximation, Chebyshev
 from epf.statistics._automatic import STATISTICS, check_conjugate, choose_gibbs
-from epf.statistics._base import Gibbs
+from epf.statistics._base import Gibbs, Guide
 from epf.statistics._log_polynomial import LogPolynomial, try_out
 from epf.statistics._mixture import GibbsMixture
 
@@ -48,7 +47,7 @@ class Chains(eqx.Module):
     """All chains: window, parameters, last state, and the statistics of the frozen past and of the whole path."""
 
     t: Int[Array, ""]
-    guide: following.Guide | None
+    guide: Guide | None
     window: Window
     frozen: Any
     whole: Any
@@ -117,8 +116,7 @@ class BoundPracticalFilter(BoundFilter):
         us = None if u is None else jnp.zeros((lag, *u.shape))
         statistic = over_particles(gibbs.init)(x_0)
         window = Window(x_0, news, ys, us)
-        guide = following.Guide.start() if isinstance(gibbs, LogPolynomial) else None
-        return Chains(jnp.asarray(0), guide, window, statistic, statistic, theta, x_0)
+        return Chains(jnp.asarray(0), gibbs.guide(), window, statistic, statistic, theta, x_0)
 
     def step(self, key: PRNGKeyArray, state: Chains, y: Float[Array, "*y"], u: Array | None) -> tuple[Chains, Info]:
         model, params, particles = self.model, self.parameters, self.settings.particles
@@ -155,16 +153,16 @@ class BoundPracticalFilter(BoundFilter):
     def _frozen(self, state: Chains) -> tuple[Chains, Float[Array, ""]]:
         """The oldest step of a full window, put into the statistic of the past."""
 
-        def freeze() -> tuple[Any, following.Guide | None, Array, Array]:
+        def freeze() -> tuple[Any, Guide | None, Array, Array]:
             window = state.window
             first = over_particles(lambda x, new: advance(self.model, x, new))(window.before, window.news[0])
             u = None if window.us is None else window.us[0]
             piece = Piece(window.before, window.news[0], first, window.ys[0], u)
             weights = jnp.exp(uniform(self.settings.particles))
-            frozen, guide, residual = follow(self.gibbs, state.guide, state.theta, state.frozen, weights, piece)
+            frozen, guide, residual = self.gibbs.follow(state.guide, state.theta, state.frozen, weights, piece)
             return frozen, guide, first, residual
 
-        def keep() -> tuple[Any, following.Guide | None, Array, Array]:
+        def keep() -> tuple[Any, Guide | None, Array, Array]:
             none = jnp.nan if not isinstance(self.gibbs, LogPolynomial) else 0.0
             return state.frozen, state.guide, state.window.before, jnp.asarray(none, state.theta.dtype)
 

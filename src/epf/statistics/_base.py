@@ -8,11 +8,25 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys
+
+
+class Guide(eqx.Module):
+    """When the box is checked next, which residual is accepted until then, and whether the box has just moved."""
+
+    look: Int[Array, ""]
+    t: Int[Array, ""]
+    tolerance: Float[Array, ""]
+    moved: Bool[Array, ""]
+
+    @classmethod
+    def start(cls) -> "Guide":
+        return cls(jnp.asarray(1), jnp.asarray(0), jnp.asarray(0.05, float), jnp.asarray(False))
 
 
 class Gibbs(eqx.Module):
@@ -62,6 +76,21 @@ class Gibbs(eqx.Module):
         update = jax.vmap(lambda s, before, new, after: self.update(s, before, new, after, y, u), -1, -1)
         return update(statistic, x_prev, new, x)
 
+    def guide(self) -> Guide | None:
+        """What leads the box of all particles before the first observation; None if there is no box."""
+        return None
+
+    def follow(
+        self,
+        guide: Guide | None,
+        theta: Float[Array, "p particles"],
+        statistic: Any,
+        weights: Float[Array, " particles"],
+        piece: Any,
+    ) -> tuple[Any, Guide | None, Float[Array, ""]]:
+        """`update_all` on a box that follows the posterior; the guide; the step's residual, NaN if it has none."""
+        return self.update_all(statistic, piece), guide, jnp.asarray(jnp.nan)
+
 
 class Marginals(eqx.Module):
     """The marginal distributions of the elements of theta, for one particle."""
@@ -76,3 +105,13 @@ class Marginals(eqx.Module):
     @abstractmethod
     def pdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
         """The density that belongs to `cdf`."""
+
+
+def some(leaf: Shaped[Array, "*rows particles"], count: int) -> Shaped[Array, "*rows some"]:
+    """Every k-th particle, because after resampling neighbours have the same ancestor.
+
+    Fewer than `count` of the last ones are skipped: with less than twice `count` particles it takes the first ones.
+    """
+    count = min(count, leaf.shape[-1])
+    stride = leaf.shape[-1] // count
+    return leaf[..., : count * stride : stride]

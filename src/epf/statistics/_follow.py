@@ -16,12 +16,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float
 
 from epf.numerics._sums import mean_and_sd
 from epf.polynomial._basis import design_on_cube
 from epf.posterior._chart import locate, unit_grid
-from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
+from epf.statistics._base import Guide, some
+from epf.statistics._log_density import PathPolynomial, PolynomialLogDensity
 
 _DROPS = (25.0, 16.0, 11.0, 8.0, 6.0, 5.0)  # nats
 _PRICE = 1.5  # of mass outside the box, relative to blur inside: a tail that is cut off never comes back
@@ -40,21 +41,8 @@ _REACH = 8.0  # standard deviations of the draws that a box of three or more par
 Total = Callable[[Float[Array, "points p boxes"]], Float[Array, "points particles"]]
 
 
-class Guide(eqx.Module):
-    """When the box is checked next, which residual is accepted until then, and whether the box has just moved."""
-
-    look: Int[Array, ""]
-    t: Int[Array, ""]
-    tolerance: Float[Array, ""]
-    moved: Bool[Array, ""]
-
-    @classmethod
-    def start(cls) -> "Guide":
-        return cls(jnp.asarray(1), jnp.asarray(0), jnp.asarray(_TOLERANCE, float), jnp.asarray(False))
-
-
 def follow(
-    gibbs: LogPolynomial,
+    gibbs: PolynomialLogDensity,
     guide: Guide,
     theta: Float[Array, "p particles"],
     before: PathPolynomial,
@@ -86,7 +74,7 @@ def follow(
 
 
 def relocate(
-    gibbs: LogPolynomial,
+    gibbs: PolynomialLogDensity,
     theta: Float[Array, "p particles"],
     before: PathPolynomial,
     after: PathPolynomial,
@@ -99,9 +87,9 @@ def relocate(
         low, high = _box_of_draws(gibbs, theta, before, weights)
         return _on(gibbs, before, after, piece, theta, weights, low, high)
     # A shared box is found from some of the particles: it has a margin, and the densities of the others overlap theirs.
-    some = partial(_some, count=_LOOKED_AT if gibbs.shared else theta.shape[1])
-    theirs, then, weight, draws = jax.tree.map(some, (before, after, weights, theta))
-    path = piece._replace(x_prev=some(piece.x_prev), new=some(piece.new), x=some(piece.x))
+    every = partial(some, count=_LOOKED_AT if gibbs.shared else theta.shape[1])
+    theirs, then, weight, draws = jax.tree.map(every, (before, after, weights, theta))
+    path = piece._replace(x_prev=every(piece.x_prev), new=every(piece.new), x=every(piece.x))
     total = _total(gibbs, theirs if gibbs.moves else then, path if gibbs.moves else None)
     old_low, old_high = gibbs.boxes(before)
 
@@ -132,7 +120,7 @@ def relocate(
 
 
 def _on(
-    gibbs: LogPolynomial,
+    gibbs: PolynomialLogDensity,
     before: PathPolynomial,
     after: PathPolynomial,
     piece: Any,
@@ -151,7 +139,7 @@ def _on(
     return eqx.tree_at(lambda s: (s.low, s.high), after, (low, high))
 
 
-def _total(gibbs: LogPolynomial, statistic: PathPolynomial, piece: Any) -> Total:
+def _total(gibbs: PolynomialLogDensity, statistic: PathPolynomial, piece: Any) -> Total:
     """The log-density of every particle at points of its own, or of all: polynomial, prior, and `piece` exactly."""
 
     def one(points: Float[Array, "points p"], statistic: PathPolynomial, path: Any) -> Float[Array, " points"]:
@@ -182,7 +170,7 @@ def _mixture(
     return jax.nn.logsumexp(each, axis=1, keepdims=True)
 
 
-def _cost(gibbs: LogPolynomial, total: Total, found: PathPolynomial) -> Float[Array, " particles"]:
+def _cost(gibbs: PolynomialLogDensity, total: Total, found: PathPolynomial) -> Float[Array, " particles"]:
     """Per particle, approximately the divergence of its polynomial from the exact density, up to a constant.
 
     The blur of the polynomial on its box is half the variance of the difference. To this is added, at its price, minus the
@@ -200,18 +188,8 @@ def _cost(gibbs: LogPolynomial, total: Total, found: PathPolynomial) -> Float[Ar
     return jnp.where(jnp.isnan(cost), jnp.inf, cost)
 
 
-def _some(leaf: Shaped[Array, "*rows particles"], count: int) -> Shaped[Array, "*rows some"]:
-    """Every k-th particle, because after resampling neighbours have the same ancestor.
-
-    Fewer than `count` of the last ones are skipped: with less than twice `count` particles it takes the first ones.
-    """
-    count = min(count, leaf.shape[-1])
-    stride = leaf.shape[-1] // count
-    return leaf[..., : count * stride : stride]
-
-
 def _box_of_draws(
-    gibbs: LogPolynomial,
+    gibbs: PolynomialLogDensity,
     theta: Float[Array, "p particles"],
     before: PathPolynomial,
     weights: Float[Array, " particles"],
@@ -230,7 +208,7 @@ def _box_of_draws(
 
 
 def residual_of(
-    gibbs: LogPolynomial,
+    gibbs: PolynomialLogDensity,
     theta: Float[Array, "p particles"],
     before: PathPolynomial,
     after: PathPolynomial,
@@ -243,7 +221,7 @@ def residual_of(
     """
     particles, p = theta.shape[1], theta.shape[0]
     watched = (before, after, piece.x_prev, piece.new, piece.x)
-    old, new, *path = jax.tree.map(lambda leaf: _some(leaf, _WATCHED), watched)
+    old, new, *path = jax.tree.map(lambda leaf: some(leaf, _WATCHED), watched)
     low, high = gibbs.boxes(new)
     first = jax.tree.map(lambda leaf: leaf[..., 0], new)
     # With one parameter, a box per particle, or few draws, the whole box is checked; otherwise the draws are enough.
@@ -253,7 +231,7 @@ def residual_of(
         inside = jnp.ones((len(unit), 1), bool)
         design = design_on_cube(gibbs.indices, unit) if gibbs.moves else gibbs.basis(first).design(points[..., 0])
     else:
-        points = jax.vmap(gibbs.chart.point, -1, 0)(_some(theta, _DRAWS))[..., None]
+        points = jax.vmap(gibbs.chart.point, -1, 0)(some(theta, _DRAWS))[..., None]
         inside = jnp.all((points >= low) & (points <= high), axis=1)
         design = gibbs.basis(first).design(points[..., 0])
     log_prior = jax.vmap(jax.vmap(gibbs.chart.log_prior), -1, -1)(points)
@@ -274,6 +252,6 @@ def residual_of(
     share = jax.nn.softmax(jnp.where(inside & jnp.isfinite(density), density, -jnp.inf), axis=0)
     gap = jnp.where(share > 0.0, gap, 0.0)
     variances = jnp.sum(share * (gap - jnp.sum(share * gap, axis=0)) ** 2, axis=0)
-    weight = _some(weights, _WATCHED)
+    weight = some(weights, _WATCHED)
     weight = weight / jnp.maximum(jnp.sum(weight), 1e-30)
     return jnp.sqrt(jnp.sum(jnp.where(weight > 0.0, weight * variances, 0.0)))

@@ -24,7 +24,8 @@ from epf.posterior._quadrature import cumulative, grid, hermite, weights
 from epf.posterior.samplers._base import Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF, inverse_side_by_side, resolved
 from epf.statistics import _approximation as settings
-from epf.statistics._base import Gibbs, Marginals
+from epf.statistics import _follow as following
+from epf.statistics._base import Gibbs, Guide, Marginals
 from epf.statistics._expansion import plan_expansions, points_of
 from epf.statistics._log_density import PathPolynomial as PathPolynomial
 from epf.statistics._log_density import PolynomialLogDensity
@@ -131,6 +132,20 @@ class LogPolynomial(PolynomialLogDensity):
             Indices(tuple(powers)),
             _follow_mode(approximation, {expansion.form for expansion in found}, discount, chart.parameters.size),
         )
+
+    def guide(self) -> Guide:
+        return Guide.start()
+
+    def follow(
+        self,
+        guide: Guide | None,
+        theta: Float[Array, "p particles"],
+        statistic: PathPolynomial,
+        weights: Float[Array, " particles"],
+        piece: Any,
+    ) -> tuple[PathPolynomial, Guide | None, Float[Array, ""]]:
+        assert guide is not None
+        return following.follow(self, guide, theta, statistic, weights, piece)
 
     def draw(self, key: PRNGKeyArray, statistic: PathPolynomial, theta: Float[Array, " p"]) -> Float[Array, " p"]:
         origin, scale = 0.5 * (statistic.low + statistic.high), 0.5 * (statistic.high - statistic.low)

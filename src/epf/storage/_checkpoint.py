@@ -26,7 +26,9 @@ from epf.storage._files import replace_all
 from epf.storage._fingerprint import describe, model_traces, rebuild
 from epf.storage._tensors import TensorFile, inspect, pack
 
-SCHEMA = 3  # 1: fields of the states had other names. 2: nodes of the marginal filter had a symmetric distribution
+# 1: fields of the states had other names. 2: nodes of the marginal filter had a symmetric distribution. 3: the separable
+# statistic was bare sums.
+SCHEMA = 4
 _LIBRARIES = ("epfilter", "jax", "jaxlib", "numpyro", "equinox", "numpy")
 NUMERICS = ("epfilter", "jax", "jaxlib")  # another version of these may round differently
 _MAX_STEPS = 2**31 - 1

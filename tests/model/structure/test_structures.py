@@ -15,7 +15,7 @@ from epf.model._model import parameters, transition_law
 from epf.model.structure._functions import Functions
 from epf.model.structure._reading import LAWS
 from epf.model.structure._structure import read_model
-from epf.model.structure._verify import _tried, disagreements, structure_of
+from epf.model.structure._verify import disagreements, structure_of, tried
 from epf.numerics._sums import Compensated
 from models import AR, VectorAR
 
@@ -411,7 +411,7 @@ def test_the_sums_are_the_log_densities_and_no_fewer_would_do(name):
     model, u, terms, _, _ = CASES[name]
     model = jax.tree.map(lambda leaf: jnp.asarray(leaf, float) if eqx.is_inexact_array(leaf) else leaf, model)
     found = read_model(model, None if u is None else jnp.asarray(u, float))
-    thetas, data, own = jax.jit(lambda: _tried(model, u, POINTS))()
+    thetas, data, own = jax.jit(lambda: tried(model, u, POINTS))()
     for law, count in zip(LAWS, terms, strict=True):
         given = {key: np.asarray(value).reshape(POINTS, -1).T[:, None] for key, value in data[law].items()}
         given |= {} if u is None else {"u": np.asarray(u, float)[:, None, None]}

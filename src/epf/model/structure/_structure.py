@@ -7,7 +7,7 @@ law is not separable. If there are none, the sums of s_k along a path are a suff
 prior. If there are some, these sums are sufficient for all other parameters, given theta_A.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -25,6 +25,9 @@ from epf.model.structure._evaluate import Evaluation
 from epf.model.structure._functions import Functions
 from epf.model.structure._rank import independent_rows
 from epf.model.structure._reading import LAWS, LawReading, read_law
+from epf.model.structure._units import MixedLaw, is_smooth, mixed_law
+
+Terms = tuple[list[Sum], dict[str, list[Sum]]]  # h_1 .. h_K, and s_1 .. s_K for each law
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +74,42 @@ class Structure:
         return tuple(atom for atom in self.laws[law].total.atoms if atom.mixed)
 
     @cached_property
-    def _terms(self) -> tuple[list[Sum], dict[str, list[Sum]]]:
+    def _terms(self) -> Terms:
         """h_1 .. h_K, and s_1 .. s_K for each law."""
-        rows = _rows(self.laws)
+        return self._terms_of(_rows(self.laws))
+
+    @cached_property
+    def plain(self) -> Terms:
+        """The terms whose s_k have nothing of theta: all of them, if the model is separable."""
+        return self._apart(mixed=False)
+
+    @cached_property
+    def mixed(self) -> Terms:
+        """The terms whose s_k depend on awkward parameters."""
+        return self._apart(mixed=True)
+
+    @cached_property
+    def mixed_laws(self) -> dict[str, MixedLaw]:
+        """The s_k of these terms by their units, which are what must be expanded."""
+        return {name: mixed_law(statistics) for name, statistics in self.mixed[1].items()}
+
+    @property
+    def partly_separable(self) -> bool:
+        """Whether some parameters are awkward and others are not, and all that must be expanded is known to be smooth."""
+        others = frozenset().union(*(law.thetas for law in self.laws.values())) - set(self.awkward)
+        if not self.awkward or not others or any(law.problem for law in self.laws.values() if law.awkward):
+            return False
+        atoms = {atom for law in self.mixed_laws.values() for unit in law.units for atom, _ in unit}
+        return all(map(is_smooth, atoms)) and all(self.parameters.elementwise[i] for i in self.awkward)
+
+    def _apart(self, mixed: bool) -> Terms:
+        def wanted(column: Hashable) -> bool:
+            return any(atom.mixed for atom, _ in column[1]) == mixed  # type: ignore[index]  a pair that `_rows` made
+
+        rows = {h: {at: c for at, c in row.items() if wanted(at)} for h, row in _rows(self.laws).items()}
+        return self._terms_of({h: row for h, row in rows.items() if row})
+
+    def _terms_of(self, rows: dict[Product, dict[Hashable, Fraction]]) -> Terms:
         products = sorted(rows, key=lambda h: (len(rows[h]), sum(abs(e) for _, e in h), [atom.number for atom, _ in h]))
         kept, made_of = independent_rows([rows[h] for h in products])
         h: list[dict[Product, Fraction]] = [{} for _ in kept]
@@ -92,9 +128,10 @@ class Structure:
         """s_1 .. s_K of one law as sums."""
         return self._terms[1][law]
 
-    def h(self, theta: Float[Array, " p"]) -> Float[Array, " terms"]:
-        """h_k(theta)."""
-        return Evaluation({"theta": theta}, self.algebra.held).vector(self.functions)
+    def h(self, theta: Float[Array, " p"], functions: list[Sum] | None = None) -> Float[Array, " terms"]:
+        """h_k(theta), or other functions of theta alone."""
+        wanted = self.functions if functions is None else functions
+        return Evaluation({"theta": theta}, self.algebra.held).vector(wanted)
 
     def s(self, law: str, theta: Float[Array, " p"], **data: Array | None) -> Float[Array, " terms"]:
         """s_k of one step. Of theta only the awkward parameters matter.
@@ -103,23 +140,25 @@ class Structure:
         y (NaN) add nothing. Where a law cannot do without one of several components, as that of a multivariate normal, the
         result is NaN.
         """
-        return self._of_data(law, theta, data, self.statistics(law))
+        return self.of_data(law, theta, data, lambda found: found.vector(self.statistics(law)))
 
     def constant(self, law: str, theta: Float[Array, " p"], **data: Array | None) -> Float[Array, ""]:
         """c of one step, with the same data."""
-        return self._of_data(law, theta, data, [self._constant(law)])[0]
+        return self.of_data(law, theta, data, lambda found: found.vector([self._constant(law)]))[0]
 
-    def _of_data(self, law: str, theta: Any, data: Any, sums: list[Sum]) -> Float[Array, " sums"]:
+    def of_data(
+        self, law: str, theta: Any, data: Mapping[str, Array | None], values: Callable[[Evaluation], Array]
+    ) -> Array:
+        """`values` of the evaluation of one step; NaN where a law cannot do without a component that is missing."""
         given = {name: jnp.ravel(value) for name, value in data.items() if value is not None}
         if law != "observation":
-            return self._at(theta, given, jnp).vector(sums)
+            return values(self._at(theta, given, jnp))
         there = observed(given["y"])
         given["y"] = jnp.where(there, given["y"], 1.0)
         partly = jnp.asarray(False)
         if self.components < there.shape[0]:
             there, partly = jnp.all(there)[None], jnp.any(there) & ~jnp.all(there)
-        values = self._at(theta, {**given, "there": there}, jnp).vector(sums)
-        return jnp.where(partly, jnp.nan, values)
+        return jnp.where(partly, jnp.nan, values(self._at(theta, {**given, "there": there}, jnp)))
 
     def _constant(self, law: str) -> Sum:
         terms = self.laws[law].total.terms

@@ -52,7 +52,7 @@ def disagreements(
     Infinity if the sums have no value where the law has one, at more than half of the points: they are of no use then.
     """
     with evaluated():  # a filter may be bound inside a compiled program
-        thetas, data, own = jax.jit(lambda: _tried(model, u, points), compiler_options=options(once=True))()
+        thetas, data, own = jax.jit(lambda: tried(model, u, points), compiler_options=options(once=True))()
     thetas, unit = np.asarray(thetas, float), float(jnp.finfo(jnp.zeros(()).dtype).eps)
     worst = {}
     for law in LAWS:
@@ -71,7 +71,7 @@ def disagreements(
     return worst
 
 
-def _tried(model: StateSpaceModel, u: Array | None, points: int) -> tuple[Array, dict[str, Any], dict[str, Array]]:
+def tried(model: StateSpaceModel, u: Array | None, points: int) -> tuple[Array, dict[str, Any], dict[str, Array]]:
     """Values of theta and of the data, and the log-densities of every law for all pairs of them."""
     params = parameters(model)
     rng = np.random.default_rng(0)

@@ -19,7 +19,7 @@ _NAMES = {
     "logistic": "sigmoid",
     "held": "a constant",
 }
-_JUMPS = {"case", "floor", "ceil", "round", "sign", "convert_element_type", *_SIGNS}
+JUMPS = {"case", "floor", "ceil", "round", "sign", "convert_element_type", *_SIGNS}
 _LONGEST = 60
 
 
@@ -92,4 +92,4 @@ def jumps_in(atom: Atom, parameter: int) -> bool:
     """Whether an atom is, or is made of, a step function of a parameter."""
     if parameter not in atom.thetas:
         return False
-    return atom.name in _JUMPS or any(jumps_in(inner, parameter) for one in atom.arguments for inner in one.atoms)
+    return atom.name in JUMPS or any(jumps_in(inner, parameter) for one in atom.arguments for inner in one.atoms)
