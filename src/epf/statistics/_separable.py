@@ -218,7 +218,8 @@ class Separable(Gibbs):
 
         statistic = jax.lax.cond(t >= guide.look, look, lambda: statistic)
         assert statistic.polynomials is not None
-        residual = self._residual(theta, *statistic.polynomials.box, weights, piece)
+        low, high = statistic.polynomials.box
+        residual = self._residual(theta, low, high, weights, piece)
         ahead = jnp.where(residual > _TOLERANCE, t + 1, jnp.maximum(t + 1, jnp.ceil(_GROWTH * t).astype(t.dtype)))
         look_again = jnp.where(t >= guide.look, ahead, jnp.minimum(guide.look, ahead))
         after = Guide(look_again, t, guide.tolerance, jnp.asarray(False))
