@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from epf.results._score import score as score
     from epf.run._compare import Comparison as Comparison
     from epf.run._compare import compare as compare
+    from epf.run._compare_models import ModelComparison as ModelComparison
     from epf.run._consume import consume as consume
     from epf.run._explain import Explanation as Explanation
     from epf.run._explain import explain as explain
@@ -87,6 +88,7 @@ _LATE = {
     "score": "epf.results._score",
     "Comparison": "epf.run._compare",
     "cache": "epf.storage._cache",
+    "ModelComparison": "epf.run._compare_models",
     "compare": "epf.run._compare",
     "consume": "epf.run._consume",
     "Explanation": "epf.run._explain",

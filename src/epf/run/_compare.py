@@ -1,7 +1,7 @@
 """Several methods on the same model and data: one table, one picture, and how far each is from the exact answer."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from epf.results._chains import Chains
 from epf.results._result import Result
 from epf.results._tables import flat
 from epf.run._checks import check_method
+from epf.run._compare_models import ModelComparison, compare_models
 from epf.run._fit import fit
 from epf.run._runner import quarters
 from epf.storage._methods import make
@@ -127,6 +128,7 @@ class Comparison:
         return "\n".join([about, *([str(self.table.to_string())] if self.results else []), *refused])
 
 
+@overload
 def compare(
     model: StateSpaceModel,
     y: Any,
@@ -136,8 +138,34 @@ def compare(
     seed: int = 0,
     inputs: Any = None,
     progress: bool | None = None,
-) -> Comparison:
-    """Run several methods on the same series and set them side by side.
+) -> Comparison: ...
+@overload
+def compare(
+    model: Mapping[str, StateSpaceModel],
+    y: Any,
+    methods: Filter | None = None,
+    *,
+    prior: Mapping[str, float] | None = None,
+    seed: int = 0,
+    inputs: Any = None,
+    progress: bool | None = None,
+) -> ModelComparison: ...
+def compare(
+    model: StateSpaceModel | Mapping[str, StateSpaceModel],
+    y: Any,
+    methods: Any = None,
+    *,
+    exact: Any = "auto",
+    prior: Mapping[str, float] | None = None,
+    seed: int = 0,
+    inputs: Any = None,
+    progress: bool | None = None,
+) -> Comparison | ModelComparison:
+    """Run several methods, or several models, on the same series and set them side by side.
+
+    With models by name in place of one model, each is fitted by the default (or by one method), and the answer is an
+    `epf.ModelComparison`: the evidence of each, and its probability given the data. `prior` gives the models' probabilities
+    before the data by name; they are equal without it.
 
     `methods` is a dictionary of methods by the names to show, or a list of methods or of their names ("sir", "pmmh").
     `exact` is "auto" (the Kalman filter where it is exact, else epf.PointMass for a one-dimensional state and at most two
@@ -149,6 +177,10 @@ def compare(
         >>> list(found.results), list(found.refused)  # variances are not Gaussian
         (['SIR'], ['Kalman'])
     """
+    if isinstance(model, Mapping):
+        return compare_models(model, y, methods, prior, seed, inputs, progress)
+    if prior is not None:
+        raise SettingError("compare(prior=...) is for several models: give them by name in place of one.")
     chosen = _by_name(methods)
     us = check_inputs(model, inputs, len(y))
     ys = check_observations(y, check_model(model, None if us is None else us[0]))
