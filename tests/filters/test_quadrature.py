@@ -8,8 +8,9 @@ import pytest
 from scipy import integrate, stats
 
 import epf
-from epf.filters.marginal._quadrature import QuadratureFilters, Range, where_it_matters
+from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.numerics._compile import compiled
+from epf.numerics._range import Range, where_it_matters
 from models import AR, VectorAR, kalman
 
 
@@ -194,6 +195,13 @@ def test_a_range_is_found_wherever_the_density_is(middle):
         assert low < middle - 0.2 * 4.2
         assert high > middle + 0.2 * 4.2
         assert high - low < 0.2 * 30.0
+
+
+def test_a_level_without_digits_is_told():
+    """At 1e7 float32 has whole numbers only, and the state moves by less."""
+    for level, least, most in ((1.0, 0.0, 1e-5), (1e7, 0.1, 10.0)):
+        place = Range.over(jnp.asarray(level - 1.0), jnp.asarray(level + 1.0))
+        assert least <= float(place.rounding) <= most
 
 
 class Walk(AR):
