@@ -23,7 +23,7 @@ from experiments.paper.runs import described_size
 import epf
 from benchmarks.timing import OUT, report
 
-ONLINE = (epf.MarginalEPF(20, 16), epf.MarginalEPF(52), epf.EPF(100), epf.EPF(400))
+ONLINE = (epf.MarginalEPF(20, 16, exact=False), epf.MarginalEPF(52, exact=False), epf.EPF(100), epf.EPF(400))
 SMC2 = (epf.SMC2(50, particles=20), epf.SMC2(100, particles=50), epf.SMC2(400, particles=50))
 
 

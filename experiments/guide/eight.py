@@ -118,7 +118,7 @@ def run(number: int) -> tuple[int, dict[str, Any]]:
     _, y = epf.simulate(model, truth, steps=STEPS, seed=number)
     if np.abs(y).max() > LARGEST:
         return number, {"set aside": float(np.abs(y).max())}
-    posterior = epf.fit(model, y, epf.MarginalEPF(PARTICLES), seed=number, progress=False).posterior
+    posterior = epf.fit(model, y, epf.MarginalEPF(PARTICLES, exact=False), seed=number, progress=False).posterior
     found = np.asarray(posterior.draws(jax.random.key(number), 2000))
     at = np.concatenate([np.ravel(value) for value in truth.values()])
     mean, sd, rank = (np.zeros(4 * COPIES) for _ in range(3))

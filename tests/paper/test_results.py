@@ -96,8 +96,8 @@ def test_sizes_come_from_what_a_method_says_of_itself():
     for method, size in (
         (epf.EPF(100, islands=1), "100"),
         (epf.EPF(100), "4 x 25"),
-        (epf.MarginalEPF(200), "32 x 200"),
-        (epf.MarginalEPF(20, 16), "16 x 20"),
+        (epf.MarginalEPF(200, exact=False), "32 x 200"),
+        (epf.MarginalEPF(20, 16, exact=False), "16 x 20"),
     ):
         assert described_size(method.bind(model).describe()) == size
     assert described_size(epf.SMC2(100, particles=50).describe(model, None)) == "100 x 50"

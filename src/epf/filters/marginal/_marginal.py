@@ -68,7 +68,9 @@ class MarginalEPF(Filter):
         if self.exact:
             with may_lack_inputs(model, u):
                 filters = KalmanFilters.of(model, u) or FiniteFilters.of(model, u)
-                filters = filters or QuadratureFilters.of(model, u, self.points)
+                # Who names a proposal asks for particles.
+                if filters is None and isinstance(self.proposal, Automatic):
+                    filters = QuadratureFilters.of(model, u, self.points)
         nodes = self.nodes or (1 if filters is None else _CHEAP) * max(_FEWEST * min(p, 4), _SCATTERED * p * p)
         if filters is None:
             proposal = resolve_proposal(self.proposal, model, u)
