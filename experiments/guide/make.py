@@ -31,7 +31,12 @@ SCORES, PICTURE = HERE / "scores.json", HERE.parents[1] / "docs" / "which-filter
 SEEDS, DATA = range(2), (1, 2, 3)
 # Methods as the library has them, islands included, with the number of observations.
 METHODS: dict[str, list[tuple[Any, int]]] = {
-    "sin": [(epf.SIR(10_000), 1000), (epf.LiuWest(10_000), 1000), (epf.EPF(1000), 20000), (epf.MarginalEPF(90, exact=False), 20000)],
+    "sin": [
+        (epf.SIR(10_000), 1000),
+        (epf.LiuWest(10_000), 1000),
+        (epf.EPF(1000), 20000),
+        (epf.MarginalEPF(90, exact=False), 20000),
+    ],
     "cauchy": [
         (epf.SIR(10_000), 1000),
         (epf.LiuWest(10_000), 1000),
