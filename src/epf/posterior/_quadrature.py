@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from epf.posterior._chart import Chart
 
@@ -116,7 +116,7 @@ def _inverse_cubic(
     root = jnp.sqrt(jnp.maximum(a**2 + (b**2 - a**2) * share, 0.0))
     x = jnp.clip((a + b) * share / jnp.maximum(a + root, 1e-6), 0.0, 1.0)
 
-    def improve(_: int, at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def improve(_: Int[Array, ""], at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         x, low, high = at
         excess = x * ((1.0 - x) * (a * (1.0 - x) - b * x) + x * (3.0 - 2.0 * x)) - share
         slope = a + x * (2.0 * (3.0 - 2.0 * a - b) + x * 3.0 * (a + b - 2.0))
