@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epf.filters.marginal._marginal_nodes import _LOST, MarginalNodes
+from epf.filters._bank import LOST
+from epf.filters.marginal._marginal_nodes import MarginalNodes
 
 PARTICLES = 4000
 
@@ -39,8 +40,8 @@ def noted(invalid, weights):
 
 
 def test_the_limit_is_a_thousandth_of_a_nat_on_average_over_the_posterior():
-    at = int(_LOST * PARTICLES)
-    assert _LOST == 1e-3
+    at = int(LOST * PARTICLES)
+    assert LOST == 1e-3
     assert noted([at, at, at], [0.2, 0.3, 0.5]) == 0
     assert noted([at + 1, at + 1, at + 1], [0.2, 0.3, 0.5]) == at + 1
     assert noted([2 * at, 0, 0], [0.4, 0.3, 0.3]) == 0
@@ -57,4 +58,4 @@ def test_a_share_of_lost_particles_costs_as_many_nats(share):
     """The reason for the limit: log of the mean weight without that share."""
     lost = -np.log1p(-share)
     assert lost == pytest.approx(share, rel=2 * share)
-    assert (lost > _LOST) == (noted([int(share * PARTICLES)] * 3, [0.2, 0.3, 0.5]) > 0)
+    assert (lost > LOST) == (noted([int(share * PARTICLES)] * 3, [0.2, 0.3, 0.5]) > 0)

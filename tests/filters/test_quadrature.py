@@ -225,14 +225,62 @@ class Clipped(AR):
         return jnp.maximum(new, 0.0)
 
 
+class FarClipped(AR):
+    """Another state only where it hardly ever is."""
+
+    def advance(self, x, new):
+        return jnp.clip(new, -10.0, 10.0)
+
+
+class Spikes(AR):
+    """It stays where it is with probability one half."""
+
+    def transition(self, p, x, u):
+        parts = [dist.Normal(p.a * x, 1.0), dist.Delta(x)]
+        return dist.MixtureGeneral(dist.Categorical(probs=jnp.full(2, 0.5)), parts, support=dist.constraints.real)
+
+
 class Counts(AR):
     def transition(self, p, x, u):
         return dist.Poisson(1.0 + p.a**2 * x)
 
 
-@pytest.mark.parametrize("model", [VectorAR(), Walk(), Clipped(), Counts(), epf.Lagged(AR(), 2)])
+@pytest.mark.parametrize(
+    "model", [VectorAR(), Walk(), Clipped(), FarClipped(), Spikes(), Counts(), epf.Lagged(AR(), 2)]
+)
 def test_other_states_are_left_to_other_filters(model):
     assert QuadratureFilters.of(model, None, 32) is None
+
+
+def test_a_mixture_of_densities_is_a_density():
+    class Shocks(AR):
+        def transition(self, p, x, u):
+            sds = jnp.array([0.1, 2.0])
+            return dist.MixtureSameFamily(dist.Categorical(probs=jnp.full(2, 0.5)), dist.Normal(p.a * x, sds))
+
+    assert QuadratureFilters.of(Shocks(), None, 32) is not None
+
+
+class Rooted(Level):
+    """A model with an error: negative states have no root."""
+
+    def observation(self, p, x, u):
+        return dist.Normal(jnp.sqrt(x), self.noise)
+
+
+def test_states_without_a_number_are_counted():
+    filters = QuadratureFilters.of(Rooted(), None, 32)
+    thetas = jnp.full((2 * filters.streams, 1), 0.5)
+
+    @compiled
+    def one(key):
+        bank = filters.start(key, Rooted(), thetas)
+        return filters.step(key, Rooted(), thetas, bank, jnp.asarray(0.2), None)[1]
+
+    seen = one(jax.random.key(0))
+    assert np.all(np.isfinite(seen.log_likelihood))
+    # Half of the prior's mass is negative; the draws have Monte Carlo error of 1 / sqrt(4 * 32).
+    assert np.all(np.abs(np.asarray(seen.invalid) / 32 - 0.5) < 0.3)
 
 
 def test_the_marginal_filter_takes_it_and_is_right():

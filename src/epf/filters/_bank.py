@@ -27,6 +27,8 @@ from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._base import Proposal
 from epf.smc.resampling import Resampling
 
+LOST = 1e-3  # nats, on average over the posterior, that states without a number may cost in a step unmentioned
+
 
 class Bank(eqx.Module):
     """The clouds of all filters."""

@@ -133,7 +133,7 @@ def _flags(total: int, collapsed: Flagged, invalid: Flagged) -> list[Caveat]:
     for flagged, sentence in (
         (collapsed, "every particle had likelihood zero and the observation was set aside: check these values, or "
          "give observation() heavier tails."),
-        (invalid, "some particles were not finite: correct the model's laws, or narrow the prior."),
+        (invalid, "some particles or points were not finite: correct the model's laws, or narrow the prior."),
     ):  # fmt: skip
         if flagged.times:
             where = f"At {flagged.times} of {total} steps (first at t = {flagged.first})"

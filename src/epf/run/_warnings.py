@@ -38,8 +38,8 @@ def warn_of_steps(info: Info, last: int, result: object = None) -> None:
         ),
         (
             info.invalid,
-            f"some particles (at most {most}) were not finite and got weight zero: the model gives NaN or infinity for "
-            "some states or parameters. Correct its laws, or give it a prior that excludes those.",
+            f"some particles or points (at most {most}) were not finite and got weight zero: the model gives NaN or "
+            "infinity for some states or parameters. Correct its laws, or give it a prior that excludes those.",
         ),
     ):
         steps = np.flatnonzero(flags)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt32
 
 from epf.errors import SettingError
-from epf.filters._bank import Seen
+from epf.filters._bank import LOST, Seen
 from epf.filters._base import Info, Past, ReplayingFilter
 from epf.filters.marginal._distribution import SkewStudent, fitted
 from epf.filters.marginal._nodes import DEAD, Nodes, Points, flattened
@@ -37,7 +37,6 @@ _HOPELESS = 4.0  # effective nodes: with fewer, another try is made soon
 _PROGRESS = 0.8  # new nodes help if this share of their effective number is above that of the old
 _HIGHER = 1.0  # nats of evidence that new nodes must have found more, to be better in any case
 _NARROWER = 0.5  # log of the squared volume, by which new nodes must be closer together to be better in any case
-_LOST = 1e-3  # nats, on average over the posterior, that particles without a number may cost in a step unmentioned
 _PRIOR_DRAWS = 2048
 _REACH = 4.0  # robust standard deviations, at which draws of the prior are clipped to place the first nodes
 
@@ -220,8 +219,8 @@ class MarginalNodes(ReplayingFilter):
     def _noted(self, seen: Seen, nodes: Nodes) -> Noted:
         # A particle without a number is as good as one without weight, so a share of them is lost nats of log-likelihood.
         invalid = self._of_nodes(seen.invalid, jnp.max)
-        lost = nodes.weights @ invalid / getattr(self.filters, "particles", 1)
-        invalid = jnp.where((nodes.weights > 1e-6) & (lost > _LOST), invalid, 0)
+        lost = nodes.weights @ invalid / getattr(self.filters, "particles", getattr(self.filters, "points", 1))
+        invalid = jnp.where((nodes.weights > 1e-6) & (lost > LOST), invalid, 0)
         return Noted(
             jnp.asarray(seen.resampled),
             jnp.all(seen.collapsed),

@@ -21,16 +21,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from numpyro.distributions import Delta, biject_to
+from numpyro.distributions import (
+    Delta,
+    Distribution,
+    IntervalCensoredDistribution,
+    LeftCensoredDistribution,
+    RightCensoredDistribution,
+    biject_to,
+)
 from numpyro.distributions.transforms import ExpTransform, IdentityTransform, SigmoidTransform
 
-from epf.filters._bank import Seen
+from epf.filters._bank import LOST, Seen
 from epf.model._laws import draw, log_prob, log_weight_observed, support
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters
 from epf.numerics._range import DROP, Range, where_it_matters
 
 STREAMS = 2  # enough to see whether there is noise, which there hardly is
+_WITH_ATOMS = Delta, LeftCensoredDistribution, RightCensoredDistribution, IntervalCensoredDistribution
 _COORDINATES = {"real": IdentityTransform(), "positive": ExpTransform(), "share": SigmoidTransform()}
 
 
@@ -129,7 +137,7 @@ class QuadratureFilters(eqx.Module):
         keys = jax.random.split(key, self.points)
         shift = jax.random.uniform(jax.random.fold_in(key, 1), (self.streams,))
 
-        def one(theta: Array, old: Array, old_mass: Array) -> tuple[Array, Array, Array, Array]:
+        def one(theta: Array, old: Array, old_mass: Array) -> tuple[Array, Array, Array, Array, Array]:
             p = self.parameters.named(theta)
 
             def predicted(of: int | Array) -> Callable[[Float[Array, " points"]], Float[Array, " points"]]:
@@ -141,12 +149,15 @@ class QuadratureFilters(eqx.Module):
                 return lambda c: self._slope(c) + jax.vmap(at)(c)
 
             def log_likelihood(c: Float[Array, " points"]) -> Float[Array, " points"]:
-                return _known(
-                    jax.vmap(lambda c: log_weight_observed(observation_law(model, p, self._state(c), u), y))(c)
-                )
+                return _known(jax.vmap(lambda c: seen(self._state(c)))(c))
+
+            def seen(x: Float[Array, "*state"]) -> Float[Array, ""]:
+                return log_weight_observed(observation_law(model, p, x, u), y)
 
             # All streams have the range of the first: they are estimates of one density.
             moved = jax.vmap(lambda k, x: draw(transition_law(model, p, self._shaped(x), u), k))(keys, old[0])
+            wrong = ~jnp.isfinite(jnp.ravel(moved)) | jnp.isnan(jax.vmap(seen)(moved))
+            invalid = jnp.sum(jnp.where(wrong, jnp.exp(old_mass[0]), 0.0))
             moved = self._flat(moved)
             counts = jnp.isfinite(moved) & (old_mass[0] > jnp.max(old_mass[0]) - DROP)
             low, high = (
@@ -158,17 +169,18 @@ class QuadratureFilters(eqx.Module):
             def stream(of: Int[Array, ""], shift: Float[Array, ""]) -> tuple[Array, Array, Array]:
                 return self._placed(predicted(of), log_likelihood, place, shift)
 
-            return *jax.vmap(stream)(jnp.arange(self.streams), shift), place.rounding
+            return *jax.vmap(stream)(jnp.arange(self.streams), shift), place.rounding, invalid
 
         each = thetas.reshape(self.streams, -1, thetas.shape[-1])[0]
-        x, log_mass, found, rounding = jax.vmap(one)(each, *map(self._nodes_first, (bank.x, bank.log_mass)))
+        x, log_mass, found, rounding, invalid = jax.vmap(one)(each, *map(self._nodes_first, (bank.x, bank.log_mass)))
         x, log_mass, found = map(_streams_first, (x, log_mass, found))
         lost = ~jnp.isfinite(found) | ~jnp.all(jnp.isfinite(x), axis=1)
         after = QuadratureBank(
             jnp.where(lost[:, None], bank.x, x), jnp.where(lost[:, None], bank.log_mass, log_mass), self.shape
         )
-        none = jnp.zeros(lost.shape, int)
-        return after, Seen(jnp.where(lost, -jnp.inf, found), lost, none, lost, jnp.asarray(False), rounding)
+        # The draws that a particle filter would have: so much of their mass has no number, of so many points.
+        invalid = jnp.tile(jnp.ceil(self.points * jnp.where(invalid > LOST, invalid, 0.0)).astype(int), self.streams)
+        return after, Seen(jnp.where(lost, -jnp.inf, found), lost, invalid, lost, jnp.asarray(False), rounding)
 
     def describe(self, nodes: int) -> dict[str, str]:
         """The settings in words."""
@@ -214,10 +226,12 @@ def _streams_first(leaf: Float[Array, "nodes streams *rest"]) -> Float[Array, "f
 
 
 def _has_atoms(law: Any) -> bool:
-    base = law
-    while hasattr(base, "base_dist"):
-        base = base.base_dist
-    return bool(support(law).is_discrete) or isinstance(base, Delta)
+    """Whether single values have a probability: of a discrete law, a point mass, or a law that is made of such."""
+    if isinstance(law, _WITH_ATOMS) or support(law).is_discrete:
+        return True
+    parts = [part for value in vars(law).values() for part in (value if isinstance(value, (list, tuple)) else (value,))]
+    mixing = getattr(law, "_mixing_distribution", None)  # which component it is does not count
+    return any(_has_atoms(part) for part in parts if isinstance(part, Distribution) and part is not mixing)
 
 
 def _kind(law: Any) -> str:
@@ -233,7 +247,7 @@ def _known(log_density: Array) -> Array:
 
 
 def _is_new(model: StateSpaceModel, shape: tuple[int, ...]) -> bool:
-    """Whether the state is what the transition draws, and nothing else."""
-    x, new = jnp.full(shape, 0.37), jnp.array([-1.9, 0.0, 0.41, 7.3])
-    after = jax.vmap(lambda value: advance(model, x, value.reshape(shape)))(new)
-    return after.shape == (4, *shape) and bool(jnp.all(jnp.ravel(after) == new))
+    """Whether the state is what the transition draws, and nothing else: `advance` gives back its argument."""
+    one = jax.ShapeDtypeStruct(shape, jnp.zeros(()).dtype)
+    program = jax.make_jaxpr(lambda x, new: advance(model, x, new))(one, one).jaxpr
+    return program.outvars == program.invars[1:]
