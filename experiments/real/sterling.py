@@ -15,7 +15,6 @@ import pandas as pd
 
 import epf
 
-SETTINGS = {"budget": 300.0}  # the noise of likelihoods is large here, and takes more than a minute's particles
 REFERENCE = Path(__file__).parents[2] / "proving" / "references" / "sterling-0.json"
 
 
