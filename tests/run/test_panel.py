@@ -165,7 +165,7 @@ def test_what_no_series_can_be_made_of_is_an_error():
 def test_without_a_method_a_series_that_misses_the_accuracy_runs_again(monkeypatch):
     """The first round serves all; the method that each series ended with gives its answer alone."""
     monkeypatch.setattr("epf.run.panel._fit_panel.choose", lambda model, u: epf.SIR(40, islands=2))
-    monkeypatch.setattr("epf.run._default._MOST_ROUNDS", 2)
+    monkeypatch.setattr("epf.run._default.MOST_ROUNDS", 2)
     series = {seed: scalar_case("SIR", seed=seed)[1] for seed in range(3)}
     first = epf.fit_panel(AR(), series, accuracy=1e6)
     errors = {key: first[key].error.worst for key in first}

@@ -17,8 +17,8 @@ from epf.results._certificate import WORDS, Certificate
 from epf.results._result import Result
 
 ACCURACY, BUDGET = 0.1, 60.0
-_MOST_ROUNDS = 4
-_MOST_AT_ONCE = 16  # times as many particles in the next round
+MOST_ROUNDS = 4
+MOST_AT_ONCE = 16  # times as many particles in the next round
 _SPARE = 1.2  # more than the square law asks for, as the estimate of the error is itself uncertain
 _MOST_POINTS = 128  # of a quadrature over the state
 _MOST_PARTICLES = 1 << 22  # in all nodes: some gigabytes
@@ -73,7 +73,7 @@ class Search:
         if self.best is None or (_worst(result) <= _worst(self.best) and not result.interrupted):
             self.best = result
         left = self._budget - sum(one.seconds for one in self.rounds)
-        done = result.interrupted or len(self.rounds) == _MOST_ROUNDS
+        done = result.interrupted or len(self.rounds) == MOST_ROUNDS
         self.method = None if done else enlarged(self.method, result, self._accuracy, left / max(seconds, 1e-3))
 
 
@@ -93,7 +93,14 @@ def _worst(result: Result) -> float:
     return float(np.nan_to_num(result.error.worst, nan=np.inf)) if result.error.labels else 0.0
 
 
-def enlarged(method: Filter, result: Result, accuracy: float, most: float) -> Filter | None:
+class Found(NamedTuple):
+    """As much of a result as a larger method is chosen by."""
+
+    error: Certificate
+    settings: Mapping[str, Any]
+
+
+def enlarged(method: Filter, result: Result | Found, accuracy: float, most: float) -> Filter | None:
     """A method that should reach the accuracy with at most so many times the work; None if this one does, or none can."""
     error = result.error
     if not error.labels or error.worst <= accuracy or most < 1.0:
@@ -108,17 +115,17 @@ def enlarged(method: Filter, result: Result, accuracy: float, most: float) -> Fi
     if inside == "points" and ratio > 1.0:
         if getattr(method, inside) >= _MOST_POINTS:
             return dataclasses.replace(method, exact=False)  # what so many points do not resolve is left to particles
-        wanted = {"points": 2.0 if ratio < _MOST_AT_ONCE else 4.0}  # nodes are judged when the noise is gone
+        wanted = {"points": 2.0 if ratio < MOST_AT_ONCE else 4.0}  # nodes are judged when the noise is gone
     more: dict[str, Any] = {}
     # What is worst comes first; what the budget does not allow is left out.
     for name, times in sorted(wanted.items(), key=lambda item: -item[1]):
         if times > 1.0 and hasattr(method, name) and name in ("nodes", inside):
             cost = 2 if name == "points" else 1  # quadrature costs the square of its points
-            factor = _power_of_two(min(times, most ** (1 / cost), _MOST_AT_ONCE if name == "particles" else 4))
+            factor = _power_of_two(min(times, most ** (1 / cost), MOST_AT_ONCE if name == "particles" else 4))
             if factor > 1:
                 more[name], most = factor * getattr(method, name), most / factor**cost
     larger = dataclasses.replace(method, **more)
-    return larger if more and _particles_of(larger) <= _MOST_PARTICLES else None
+    return larger if more and is_affordable(larger) else None
 
 
 def _power_of_two(times: float) -> int:
@@ -126,8 +133,9 @@ def _power_of_two(times: float) -> int:
     return int(2 ** np.round(np.log2(max(times, 1.0))))
 
 
-def _particles_of(method: Any) -> int:
-    return method.particles * (method.nodes if isinstance(method, MarginalEPF) else 1)
+def is_affordable(method: Any) -> bool:
+    """Whether its particles fit into some gigabytes."""
+    return method.particles * (method.nodes if isinstance(method, MarginalEPF) else 1) <= _MOST_PARTICLES
 
 
 def made_of(settings: Mapping[str, Any]) -> str:

@@ -47,6 +47,10 @@ class Incoming:
         """Several of them."""
         return self._checked(y, inputs, check_length(y), t)
 
+    def like(self, ys: np.ndarray, us: np.ndarray | None) -> Rows:
+        """Rows that were taken in before."""
+        return Rows(ys, us, self._shapes or check_model(self._model, None if us is None else us[0]))
+
     def taken(self, rows: Rows) -> None:
         """Rows to come must be like these."""
         self._shapes, self._dtype, self.columns = rows.shapes, rows.ys.dtype, rows.columns

@@ -1,7 +1,7 @@
 """What a stream's file holds beside the state of its filter."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +16,9 @@ from epf.run.watch._saved import track_layouts
 from epf.storage._checkpoint import Wanted, bind, observation_shape
 from epf.storage._tensors import TensorFile
 
+if TYPE_CHECKING:
+    from epf.run._stream import Stream
+
 
 def layouts(file: TensorFile, model: StateSpaceModel, method: Filter) -> Wanted:
     """Shapes and types of its arrays: quantile levels and, for replay, the old observations."""
@@ -26,6 +29,28 @@ def layouts(file: TensorFile, model: StateSpaceModel, method: Filter) -> Wanted:
         wanted["past.ys"] = (dtype, (t, *observation_shape(model, inputs)))
         wanted |= {"past.us": (dtype, (t, inputs))} if inputs else {}
     return wanted | track_layouts(file)
+
+
+def facts_to_save(stream: "Stream") -> dict[str, Any]:
+    """What the header of its file says of it."""
+    facts = {
+        "position": stream.position,
+        "log_evidence": stream.log_evidence.hex(),
+        "error": stream._error.hex(),
+        "collapsed": stream._collapsed,
+        "invalid": stream._invalid,
+        "observed": stream._observed.facts(),
+        "notes": stream.notes,
+    }
+    return facts | ({} if stream._growth is None else {"growth": stream._growth.facts()})
+
+
+def position_of(path: Path, facts: dict[str, Any]) -> int:
+    """How many rows of its source the stream has taken in."""
+    position = facts.get("position")
+    if not is_whole(position) or not 0 <= position < 2**63:
+        raise CheckpointError(f"{path} has no valid 'position' in its header: use an earlier copy.")
+    return position
 
 
 def facts_of(path: Path, facts: dict[str, Any], t: int) -> tuple[Flagged, Flagged, Observed, dict[str, str]]:

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epf.errors import CheckpointError, DataError
+from epf.errors import DataError
 from epf.filters._base import BoundFilter, Filter, Info, Past, ReplayingFilter, posterior_of, start
 from epf.filters._devices import Devices
 from epf.filters._islands import on_devices, spread, together
 from epf.model._model import StateSpaceModel, check_is_model, first_row
-from epf.model._settings import check_seed, is_whole, require_count
+from epf.model._settings import check_seed, require_count, require_number
 from epf.numerics._keys import root_key
 from epf.posterior._posterior import Posterior
 from epf.results._certificate import Certificate, certificate
@@ -31,10 +31,11 @@ from epf.run._checks import (
     check_quantile_levels,
     memory_errors,
 )
-from epf.run._default import choose
+from epf.run._default import ACCURACY, choose
+from epf.run._growth import Growth
 from epf.run._incoming import Incoming, Rows, as_row
 from epf.run._replay_buffer import ReplayBuffer
-from epf.run._saved_stream import facts_of, layouts
+from epf.run._saved_stream import facts_of, facts_to_save, layouts, position_of
 from epf.run._stepper import ROOM, Stepper, fields, row_of
 from epf.run._warnings import failure, warn_of_steps
 from epf.run.watch import _numbers as numbers
@@ -55,6 +56,9 @@ class Stream:
     Its answers are bit for bit those of `epf.fit` over the same observations. An update that fails (bad data, a model
     that gives NaN) raises and leaves the stream as it was. `devices`, a number or a list, share the filter's islands.
 
+    Without a method, the stream begins with the one that `epf.fit` begins with. When the observations have doubled and the
+    certificate is above `accuracy`, it goes on to a larger one, which replays the old observations over the next updates.
+
     Examples:
         >>> stream = epf.Stream(model, epf.SIR(400))
         >>> for value in y[:10]:
@@ -74,6 +78,7 @@ class Stream:
     """
 
     _changing = False  # while an update is taken over; a page copies the stream from another thread
+    _silent = False  # whether steps are not warned of
 
     def __init__(
         self,
@@ -82,9 +87,12 @@ class Stream:
         *,
         seed: int = 0,
         quantile_levels: Sequence[float] = QUANTILE_LEVELS,
+        accuracy: float = ACCURACY,
         devices: Devices | None = None,
     ) -> None:
         check_is_model(model)
+        accuracy = require_number("Stream", "accuracy", accuracy, above=0.0)
+        self._growth = Growth(accuracy) if method is None else None
         if method is None:
             method = choose(model, first_row(model))
         check_method(method)
@@ -171,13 +179,16 @@ class Stream:
                 self._watch.push(self, packed, as_row(u), rows.ys, time.perf_counter() - began)
         finally:
             self._changing = False
+        if self._growth is not None:
+            self._growth.after_update(self)
         return steps.info
 
     def _look_at(self, info: Info, t: int) -> None:
         """Raise or warn, before anything changes: warnings may be turned into errors."""
         if info.failed[0]:
             raise failure(t, "this update", "the stream is as it was before this update")
-        warn_of_steps(info, t)
+        if not self._silent:
+            warn_of_steps(info, t)
 
     def _ready(self, rows: Rows) -> tuple[Stepper, Past | None]:
         """The filter for this model, ready to step, and the old observations that it replays in this step."""
@@ -230,16 +241,7 @@ class Stream:
         whose = self._owner or owner(self.model, self.method, self._incoming.columns if self.num_observations else None)
         if self.num_observations:  # the number of inputs is known from the first observation on
             self._owner = whose
-        facts = {
-            "position": self.position,
-            "log_evidence": self.log_evidence.hex(),
-            "error": self._error.hex(),
-            "collapsed": self._collapsed,
-            "invalid": self._invalid,
-            "observed": self._observed.facts(),
-            "notes": self.notes,
-        }
-        arrays = {"quantile_levels": np.asarray(self._levels)}
+        facts, arrays = facts_to_save(self), {"quantile_levels": np.asarray(self._levels)}
         summary = self._summary if self._info is None else numbers.summary(self)
         facts |= {} if summary is None else {"summary": summary}
         if self._watch is not None:
@@ -267,15 +269,12 @@ class Stream:
         if method is not None:
             check_method(method)
         saved = load_state(path, ("stream",), model, method, layouts)
-        position = saved.facts.get("position")
-        if not is_whole(position) or not 0 <= position < 2**63:
-            raise CheckpointError(f"{path} has no valid 'position' in its header: use an earlier copy.")
+        position, found = position_of(path, saved.facts), facts_of(path, saved.facts, saved.t)
         levels = saved.arrays["quantile_levels"].tolist()
         stream = cls(model, saved.method, seed=saved.seed, quantile_levels=levels, devices=devices)
         stream.num_observations, stream.position, stream._incoming.columns = saved.t, position, saved.inputs
         stream.log_evidence = number(path, saved.facts, "log_evidence")
         stream._error = number(path, saved.facts, "error")
-        found = facts_of(path, saved.facts, saved.t)
         stream._collapsed, stream._invalid, stream._counted, stream.notes = found
         if saved.t:
             stream._bound = spread(bind(saved.method, model, saved.inputs), devices)
@@ -283,6 +282,7 @@ class Stream:
         stream._summary, stream._track = shown(path, saved.facts, saved.arrays)
         if "past.ys" in saved.arrays:
             stream._buffer = ReplayBuffer(saved.arrays["past.ys"], saved.arrays.get("past.us"))
+        stream._growth = Growth.loaded(path, saved.facts.get("growth"), stream)
         return stream
 
     @property

@@ -1,0 +1,136 @@
+"""A stream without a method of its own takes a larger one when its certificate asks for it.
+
+The certificate is looked at each time the observations have doubled. If it is too large, a second stream begins with a
+larger method. It takes in the old observations, a few per update, and replaces the first stream's filter when it has seen
+them all. So no update takes in many of them. Its program is compiled in a thread of its own meanwhile.
+
+When all this happens depends on the number of observations alone: a stream that was saved and loaded goes on as it would
+have, and its answers are those of `epf.fit` with the method that it has come to.
+"""
+
+import dataclasses
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from epf.errors import CheckpointError, EPFError
+from epf.filters._base import Filter
+from epf.run._default import MOST_AT_ONCE, MOST_ROUNDS, Found, enlarged, is_affordable
+
+if TYPE_CHECKING:
+    from epf.run._stream import Stream
+
+_FIRST = 64  # observations: with fewer there is little to judge by
+_WAIT = 4  # of the observations so far, one in so many passes before the first is replayed: time to compile
+_PER_UPDATE = 2  # old observations that the larger method takes in: each may move its nodes, which replays more
+_TAKEN = (
+    *("method", "log_evidence", "_bound", "_start", "_stepper", "_packed", "_replayed", "_buffer"),
+    *("_info", "_row", "_error", "_error_before", "_collapsed", "_invalid"),
+)
+_SIZES = ("particles", "nodes", "points", "exact")
+
+
+class Growth:
+    """Whether a larger method is due, and the stream that it runs in until it has caught up."""
+
+    def __init__(self, accuracy: float, rounds: int = 0) -> None:
+        self.accuracy, self.rounds = accuracy, rounds
+        self._began = 0  # observations when the larger method was chosen
+        self._method: Filter | None = None
+        self._larger: Stream | None = None
+        self._compiling: threading.Thread | None = None
+
+    def after_update(self, stream: "Stream") -> None:
+        """Look at the certificate if it is time to, or let the larger method go on."""
+        t = stream.num_observations
+        if self._method is not None:
+            self._go_on(stream, t)
+        elif t >= _FIRST and t & (t - 1) == 0 and self.rounds < MOST_ROUNDS and stream._buffer is not None:
+            assert stream._bound is not None
+            found = Found(stream.error, stream._bound.describe())
+            larger = enlarged(stream.method, found, self.accuracy, MOST_AT_ONCE)
+            if larger is not None:
+                self._begin(stream, larger, t)
+
+    def facts(self) -> dict[str, Any]:
+        """For a checkpoint: what `loaded` needs."""
+        sizes = {name: getattr(self._method, name) for name in _SIZES} if self._method is not None else {}
+        return {"accuracy": self.accuracy.hex(), "rounds": self.rounds, "began": self._began, "sizes": sizes}
+
+    @classmethod
+    def loaded(cls, path: Path, facts: Any, stream: "Stream") -> "Growth | None":
+        """The growth of a stream that was saved; a larger method is where it was then."""
+        if facts is None:
+            return None
+        try:
+            growth = cls(float.fromhex(facts["accuracy"]), int(facts["rounds"]))
+            began, sizes = int(facts["began"]), dict(facts["sizes"])
+            larger = dataclasses.replace(stream.method, **sizes) if sizes else None
+            sound = growth.accuracy > 0.0 and 0 <= began <= stream.num_observations and set(sizes) <= set(_SIZES)
+            if not sound or (larger is not None and not is_affordable(larger)):
+                raise ValueError
+        except (TypeError, ValueError, KeyError, OverflowError, EPFError):
+            raise CheckpointError(f"{path} has no valid 'growth' in its header: use an earlier copy.") from None
+        if larger is not None:
+            growth._begin(stream, larger, began)
+            growth._go_on(stream, stream.num_observations)
+        return growth
+
+    def _begin(self, stream: "Stream", method: Filter, began: int) -> None:
+        self._began, self._method = began, method
+        double = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+
+        def first() -> None:
+            with jax.enable_x64(double):  # a setting of each thread
+                self._larger = _caught_up(_alike(stream, method), stream, 1)
+
+        self._compiling = threading.Thread(target=first, name="epf-growth", daemon=True)
+        self._compiling.start()
+
+    def _go_on(self, stream: "Stream", t: int) -> None:
+        """As many old observations as are due; after the last of them, the larger method is the stream's own."""
+        due = min(t, _PER_UPDATE * (t - self._began - self._began // _WAIT))
+        if due <= 0:
+            return
+        if self._compiling is not None:
+            self._compiling.join()
+            self._compiling = None
+        if self._larger is not None:
+            self._larger = _caught_up(self._larger, stream, due)
+        if self._larger is None or self._larger.num_observations == t:
+            self.rounds = MOST_ROUNDS if self._larger is None else self.rounds + 1
+            if self._larger is not None:
+                _take_over(stream, self._larger)
+            self._method = self._larger = None
+
+
+def _alike(stream: "Stream", method: Filter) -> "Stream":
+    """A stream that has seen nothing yet, with another method, and that does not warn."""
+    larger = type(stream)(
+        stream.model, method, seed=stream.seed, quantile_levels=stream._levels.tolist(), devices=stream._devices
+    )
+    larger._silent = True
+    return larger
+
+
+def _caught_up(larger: "Stream", stream: "Stream", due: int) -> "Stream | None":
+    """The larger stream after `due` observations; None if it failed, and then the present method stays."""
+    assert stream._buffer is not None
+    ys, us = stream._buffer.arrays(due)
+    rows = stream._incoming.like(ys, us)
+    try:
+        while larger.num_observations < due:
+            larger._advance(rows.some(larger.num_observations, due), None, 0.0)
+    except Exception:  # whatever it is, the update itself has succeeded
+        return None
+    return larger
+
+
+def _take_over(stream: "Stream", larger: "Stream") -> None:
+    """The stream goes on with the larger one's filter."""
+    stream._changing = True
+    for name in _TAKEN:
+        setattr(stream, name, getattr(larger, name))
+    stream._owner, stream._changing = None, False
