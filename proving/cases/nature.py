@@ -10,7 +10,7 @@ from jax.scipy.special import betaln, gammaln
 from proving._case import Case
 from proving.cases._tools import ar1, generator, without_inputs
 from proving.recipes.particles import particle_filter
-from proving.recipes.point_mass import nodes, point_mass
+from proving.recipes.point_mass import nodes, observed, point_mass
 
 _PARTICLES = {"half": "unseen", "recipe": "particle filter, 1000 particles", "batch": 64, "draws": 320, "enough": 6_000}
 _POINT_MASS = {"half": "unseen", "recipe": "point mass filter", "batch": 4, "draws": 320, "enough": 6_000}
@@ -107,15 +107,26 @@ def _herd(fecundity, first, later, x, xp):
 
 
 def _deer(p, y, u, how):
-    def move(key, x, u):
-        x = _herd(p["fecundity"], p["survival"][0], p["survival"][1], x, jnp)
-        return x + p["sd"] * jax.random.normal(key, x.shape)
+    """Counted ages move to where log(y) says, as if it were Gaussian; the fourth column corrects for that."""
+
+    def move(key, x, y):
+        mean = _herd(p["fecundity"], p["survival"][0], p["survival"][1], x, jnp)
+        y = jnp.stack([y[0], jnp.nan, y[1]])
+        told = jnp.where(jnp.isnan(y), 0.0, y + 0.5)
+        precision = 1.0 / p["sd"] ** 2 + told
+        aim = (mean / p["sd"] ** 2 + told * jnp.log(jnp.maximum(told, 0.5) / 100.0)) / precision
+        new = aim + jax.random.normal(key, mean.shape) / jnp.sqrt(precision)
+        gain = _normal(new, mean, p["sd"]) - _normal(new, aim, 1.0 / jnp.sqrt(precision))
+        return jnp.concatenate([new, jnp.sum(gain, axis=1, keepdims=True)], axis=1)
+
+    def log_observation(_, x, y):
+        return x[:, 3] + observed(y, lambda y: _poisson(y, 100.0 * jnp.exp(x[:, 0:3:2])))
 
     def initial(key, count):
-        return jnp.array([-0.5, -1.0, 0.0]) + 0.3 * jax.random.normal(key, (count, 3))
+        x = jnp.array([-0.5, -1.0, 0.0]) + 0.3 * jax.random.normal(key, (count, 3))
+        return jnp.concatenate([x, jnp.zeros((count, 1))], axis=1)
 
-    return particle_filter(how.key, y, 1500, initial, move,
-                           lambda y, x, u: _poisson(y, 100.0 * jnp.exp(x[:, ::2])))  # fmt: skip
+    return particle_filter(how.key, jnp.zeros(y.shape[0]), 500, initial, move, log_observation, y)
 
 
 def _deer_data(rng, k):
@@ -199,7 +210,7 @@ CASES = [
          {"fecundity": dist.LogNormal(0.2, 0.5),
           "survival": dist.Beta(jnp.array([4.0, 8.0]), jnp.array([6.0, 2.0])).to_event(1), "sd": dist.Exponential(5.0)},
          _deer, without_inputs(_deer_data, "deer"),
-         **{**_PARTICLES, "recipe": "particle filter, 1500 particles", "batch": 32}),
+         **{**_PARTICLES, "recipe": "particle filter, 500 guided particles", "batch": 32}),
     Case("plankton", "nature.Plankton",
          {"loadings": dist.Normal(0.0, 1.0).expand([4]).to_event(1), "coefficient": dist.Beta(8.0, 2.0),
           "missed": dist.Beta(1.0, 9.0)}, _plankton, without_inputs(_plankton_data, "plankton"),
