@@ -7,9 +7,12 @@ costs effective draws (Tran, Scharth, Pitt and Kohn 2014). So the average of exp
 import jax
 import jax.numpy as jnp
 
+from proving.recipes.point_mass import observed
+
 
 def particle_filter(key, y, count, initial, move, log_observation, u=None):
-    """`initial(key, n)` gives states (n, d), `move(key, x, u)` the next ones, `log_observation(y, x, u)` (n,) weights.
+    """`initial(key, n)` gives states (n, d), `move(key, x, u)` the next ones, `log_observation(y, x, u)` (n,) weights,
+    or (n, m) where y has m elements.
 
     Systematic resampling at every step, of particles sorted by their first coordinate: less noise in the sum.
     """
@@ -20,8 +23,7 @@ def particle_filter(key, y, count, initial, move, log_observation, u=None):
         key, y, u = row
         k_move, k_choose = jax.random.split(key)
         x = move(k_move, x, u)
-        there = ~jnp.isnan(y)
-        told = jnp.where(there, log_observation(jnp.where(there, y, 0.0), x, u), 0.0)
+        told = observed(y, lambda y: log_observation(y, x, u))
         told = jnp.where(jnp.isnan(told), -jnp.inf, told)
         top = jnp.max(told)
         w = jnp.exp(told - jnp.where(jnp.isfinite(top), top, 0.0))

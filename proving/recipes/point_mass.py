@@ -30,14 +30,20 @@ def _at_most_one(moves):
     return moves / jnp.maximum(jnp.sum(moves, axis=0), 1.0)
 
 
+def observed(y, log_observation):
+    """log p(y | x) per state, without what is missing: of a vector y, `log_observation` gives one column per element."""
+    there = ~jnp.isnan(y)
+    told = jnp.where(there, log_observation(jnp.where(there, y, 0.0)), 0.0)
+    return jnp.sum(told, axis=-1) if y.ndim else told
+
+
 def forward(y, start, moves, log_observation, u=None):
     """Forward sums: `start` (n,) are masses, `moves` (n, n) probabilities of i given j; NaN in y is missing."""
 
     def step(carry, row):
         w, total = carry
         y, u = row
-        there = ~jnp.isnan(y)
-        told = jnp.where(there, log_observation(jnp.where(there, y, 0.0), u), 0.0)
+        told = observed(y, lambda y: log_observation(y, u))
         top = jnp.max(told)
         w = jnp.exp(told - top) * (moves @ w)
         mass = jnp.sum(w)
