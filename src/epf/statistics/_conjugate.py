@@ -105,7 +105,7 @@ class Conjugate(Gibbs):
         def law(beta: Array, noise: dict[str, Array]) -> Distribution:
             return law_of(Values({**self._named(beta), **noise}))
 
-        kind = noise_of(where, law, self.coefficients, beta_0, unit)
+        kind = noise_of(where, law, beta_0, unit)
         if kind is None:
             return statistic
         residual = jnp.ravel(value) - gaussian_moments(law(beta_0, unit))[0]
