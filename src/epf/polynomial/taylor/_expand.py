@@ -1,4 +1,4 @@
-"""A program evaluated on power series: Taylor-mode differentiation of whatever jax can trace.
+"""A program evaluated on power series: Taylor-mode differentiation of whatever jax can trace, but for long loops.
 
 The program is a jaxpr, and each of its operations is one of four kinds.
 
@@ -129,10 +129,6 @@ class Propagation:
         found = [series[k] for k in self.indices.exponents]
         return jnp.stack([zero if c is None else jnp.broadcast_to(c, like.shape).astype(like.dtype) for c in found])
 
-    def from_dense(self, stack: Any) -> Series:
-        """Undoes `dense`."""
-        return Series(dict(zip(self.indices.exponents, stack, strict=True)).get)
-
     def at_centre(self, value: Value, like: Any) -> Any:
         """The value where all u are 0."""
         first = value[self.indices.exponents[0]] if isinstance(value, Series) else value
@@ -146,7 +142,7 @@ class Propagation:
         if name in CALLS and (called := body(equation)) is not None:
             return self.run(called.jaxpr, called.consts, inputs, whole)
         if name in CONTROL:
-            return CONTROL[name](self, equation, inputs)
+            return CONTROL[name](self, equation, inputs, whole)
         first = [self.at_centre(value, var.aval) for value, var in zip(inputs, equation.invars, strict=True)]
         if not any(is_float(var) for var in equation.outvars):
             return bind(*first)
