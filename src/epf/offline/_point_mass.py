@@ -27,6 +27,7 @@ from epf.numerics._sums import Compensated
 from epf.offline._grid_posterior import GridPosterior
 from epf.offline._state_filter import StateFilter, in_batches
 from epf.offline._theta_grid import Axis, Span, as_grid, make_axes, product
+from epf.posterior._chart import Chart
 from epf.smc._weights import weigh
 
 _NODES, _NODES_OF_HEAVY_TAILS = 129, 201
@@ -87,6 +88,7 @@ class PointMass(Filter):
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundPointMass":
         params, shape = parameters(model), _state_shape(model)
         _check_parameters(params)
+        Chart.of_real_line(params)  # refuses parameters that are discrete or bound to others
         _check_state(shape)
         count = self.nodes or (_NODES if _moves_gaussian(model) else _NODES_OF_HEAVY_TAILS)
         return BoundPointMass(model, params, self, StateFilter(count, self.width, self.states, shape))
@@ -248,15 +250,4 @@ def _check_parameters(params: Parameters) -> None:
         raise UnsupportedModelError(
             f"PointMass needs at most two unknown parameters, and this model has {params.size}: use epf.LiuWest or "
             "epf.SIR, or epf.fix to make some known."
-        )
-    if params.discrete:
-        raise UnsupportedModelError(
-            f"PointMass needs continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
-            "make it known."
-        )
-    if not all(params.elementwise):
-        label = params.labels[params.elementwise.index(False)]
-        raise UnsupportedModelError(
-            f"PointMass needs parameters that vary one by one, and {label!r} is bound to others: use epf.SIR, or epf.fix to "
-            "make it known."
         )
