@@ -39,6 +39,7 @@ from epf.model._model import (
     may_lack_inputs,
     observation_law,
     parameters,
+    state_shape,
     transition_law,
 )
 from epf.model._parameters import Parameters, Values
@@ -278,13 +279,7 @@ class Split(eqx.Module):
 
     @classmethod
     def of(cls, model: StateSpaceModel, params: Parameters) -> "Split":
-        shapes: list[tuple[int, ...]] = []
-
-        def trace(theta: Array) -> None:
-            shapes.append(tuple(initial_law(model, params.named(theta)).event_shape))
-
-        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-        return cls(params, shapes[0])
+        return cls(params, state_shape(model))
 
     @property
     def size(self) -> int:

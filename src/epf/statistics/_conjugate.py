@@ -33,6 +33,7 @@ from epf.model._model import (
     newest,
     observation_law,
     parameters,
+    traced,
     transition_law,
 )
 from epf.model._parameters import Parameters, Values
@@ -232,17 +233,15 @@ class Conjugate(Gibbs):
 
 def require_conjugate(model: StateSpaceModel, u: Array | None) -> None:
     """Raise an error that says why, unless the statistic is exact for this model by its priors and traces of its laws."""
-    params = parameters(model)
 
-    def trace(theta: Float[Array, " p"]) -> None:
+    def follow(p: Values) -> None:
         gibbs = Conjugate.of(model)
-        p = params.named(theta)
         x = jnp.zeros(initial_law(model, p).event_shape)
         new = jnp.zeros(transition_law(model, p, x, u).event_shape)
         y = jnp.zeros(observation_law(model, p, x, u).event_shape)
         gibbs.update(gibbs.init(x), x, new, x, y, u)
 
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    traced(model, follow)
 
 
 def serves(model: StateSpaceModel, u: Array | None) -> bool:
