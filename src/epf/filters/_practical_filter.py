@@ -213,7 +213,7 @@ class BoundPracticalFilter(BoundFilter):
 
     def posterior(self, state: Chains) -> Posterior:
         weights = jnp.exp(uniform(self.settings.particles))
-        return GibbsMixture(self.gibbs.parameters, self.gibbs, state.whole, state.theta, state.x, weights)
+        return GibbsMixture(self.parameters, state.theta, weights, state.x, self.gibbs, state.whole)
 
     def describe(self) -> dict[str, str]:
         settings = self.settings

@@ -239,7 +239,8 @@ class BoundOnlineEM(BoundParticleFilter):
         return RECENT if self.settings.averaging is None else ALL
 
     def posterior(self, state: Cloud) -> PointPosterior:
-        return PointPosterior(self.parameters, self.gibbs.chart.theta(state.common.z), state.x, state.weights)
+        theta = _spread(self.gibbs.chart.theta(state.common.z), state.weights.shape[0])
+        return PointPosterior(self.parameters, theta, state.weights, state.x)
 
     def describe(self) -> dict[str, str]:
         settings = self.settings
