@@ -75,12 +75,7 @@ class Kalman(Filter):
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundKalman":
         params = parameters(model)
-        if params.discrete:
-            raise UnsupportedModelError(
-                f"Kalman needs continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
-                "make it known."
-            )
-        params.require_unbounded()
+        params.require_unbounded("Kalman")
         bound = BoundKalman(model, params, self, Split.of(model, params))
         with may_lack_inputs(model, u):
             bound.require_served(u)

@@ -43,10 +43,7 @@ class Chart(eqx.Module):
     def __check_init__(self) -> None:
         params = self.parameters
         if params.discrete:
-            raise UnsupportedModelError(
-                f"This method learns continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix "
-                "to make it known."
-            )
+            params.require_unbounded("This method")
         if not all(params.elementwise):
             label = params.labels[params.elementwise.index(False)]
             raise UnsupportedModelError(

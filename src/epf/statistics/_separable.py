@@ -65,7 +65,7 @@ class Separable(Gibbs):
     @classmethod
     def of(cls, model: StateSpaceModel, structure: Structure) -> "Separable":
         params = parameters(model)
-        params.require_unbounded()
+        params.require_unbounded("Storvik")
         with evaluated():
             awkward = None if structure.separable else Awkward.of(structure)
             return cls(model, params, structure, _prior_sd(params), awkward)
