@@ -186,6 +186,12 @@ class Parameters(eqx.Module):
             [jnp.zeros(0), *(jnp.ravel(bijection(part)) for bijection, part in self._free_parts(free))]
         )
 
+    @property
+    def free_size(self) -> int:
+        """The number of unbounded coordinates: a simplex has one fewer than parameters."""
+        shapes = [_bijection(name, p).inverse_shape(p.event_shape) for name, p in self.priors.items()]
+        return sum(int(np.prod(shape)) for shape in shapes)
+
     def log_prior_free(self, free: Float[Array, " q"]) -> Float[Array, ""]:
         """The log prior density of unbounded coordinates: log p(constrain(free)) + log |Jacobian of constrain|."""
         total = self.log_prior(self.constrain(free))
