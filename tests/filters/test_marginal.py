@@ -421,7 +421,7 @@ def test_a_step_is_handed_every_row_that_it_may_replay(t, replayed):
 
 def test_a_stream_that_died_tells_nothing_of_the_variance_of_the_others():
     """Of equal nodes, one with a dead stream of four has three quarters of the likelihood, and no correction adds to it."""
-    chart = parameters(AR())
+    params = parameters(AR())
     white = jnp.asarray(np.random.default_rng(1).normal(size=(12, 2)), float)
     nodes = Nodes.drawn(
         params, SkewStudent(jnp.zeros(2), jnp.ones(2), jnp.zeros(2), jnp.ones(2), jnp.eye(2)), white, streams=4
