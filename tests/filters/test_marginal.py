@@ -17,7 +17,6 @@ from epf.filters.marginal._distribution import SkewStudent
 from epf.filters.marginal._nodes import Nodes
 from epf.model._model import parameters
 from epf.numerics._keys import root_key, step_key
-from epf.posterior._chart import Chart
 from models import AR, grid_posterior, kalman
 from scoring import reference, rms, scores
 
@@ -422,10 +421,10 @@ def test_a_step_is_handed_every_row_that_it_may_replay(t, replayed):
 
 def test_a_stream_that_died_tells_nothing_of_the_variance_of_the_others():
     """Of equal nodes, one with a dead stream of four has three quarters of the likelihood, and no correction adds to it."""
-    chart = Chart.of_real_line(parameters(AR()))
+    params = parameters(AR())
     white = jnp.asarray(np.random.default_rng(1).normal(size=(12, 2)), float)
     nodes = Nodes.drawn(
-        chart, SkewStudent(jnp.zeros(2), jnp.ones(2), jnp.zeros(2), jnp.ones(2), jnp.eye(2)), white, streams=4
+        params, SkewStudent(jnp.zeros(2), jnp.ones(2), jnp.zeros(2), jnp.ones(2), jnp.eye(2)), white, streams=4
     )
     nodes = eqx.tree_at(lambda n: n.log_ratio, nodes, jnp.zeros(12))
     noise = np.random.default_rng(2).normal(size=(4, 12))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epf.model._tracing import depends_on, homogeneity, is_affine
+from epf.model._tracing import depends_on, is_affine
 
 A = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 V = jnp.array([0.3, -0.7])
@@ -121,64 +121,3 @@ def test_affinity_in_several_arguments_at_once():
     assert is_affine(lambda both: both[0] + 2.0 * both[1], (S, S))
     assert not is_affine(lambda both: both[0] * both[1], (S, S))
     assert is_affine(lambda a, b: a * b, S, S)
-
-
-@pytest.mark.parametrize(
-    ("function", "degree"),
-    [
-        (lambda v: v, 1.0),
-        (lambda v: 3.0 * v / 7.0, 1.0),
-        (lambda v: jnp.sqrt(v), 0.5),
-        (lambda v: jnp.sqrt(v) ** 2, 1.0),
-        (lambda v: 1.0 / v, -1.0),
-        (lambda v: v**3, 3.0),
-        (lambda v: v**1.5, 1.5),
-        (lambda v: jax.lax.rsqrt(v), -0.5),
-        (lambda v: jnp.square(v) / v, 1.0),
-        (lambda v: v + 2.0 * v, 1.0),
-        (lambda v: v * jnp.eye(2), 1.0),
-        (lambda v: jnp.diag(jnp.stack([v, 2.0 * v])), 1.0),
-        (lambda v: jnp.stack([v, 2.0 * v]), 1.0),
-        (lambda v: jnp.concatenate([v[None], v[None]]), 1.0),
-        (lambda v: jnp.pad(v[None], 1), 1.0),
-        (lambda v: A @ (v * jnp.eye(2)) @ A.T, 1.0),
-        (lambda v: (v * A) @ (v * A), 2.0),
-        (lambda v: jnp.linalg.cholesky(v * jnp.eye(2)), 0.5),
-        (lambda v: jnp.zeros((2, 2)).at[0, 0].set(v), 1.0),
-        (lambda v: jnp.maximum(v, 0.0), 1.0),
-        (lambda v: jax.jit(lambda a: a * 2.0)(v), 1.0),
-        (lambda v: jnp.where(jnp.array([True, False]), v, 0.0), 1.0),
-        (lambda v: jnp.array(5.0), 0.0),
-        (lambda v: v / v, 0.0),
-        (lambda v: (v, 2.0 * v), 1.0),
-        (lambda v: v + 1.0, None),
-        (lambda v: v + v**2, None),
-        (lambda v: (v, v**2), None),
-        (lambda v: jnp.stack([v, jnp.array(1.0)]), None),
-        (lambda v: jnp.pad(v[None], 1, constant_values=1.0), None),
-        (lambda v: v * jnp.eye(2) + 1e-6 * jnp.eye(2), None),
-        (lambda v: jnp.exp(v), None),
-        (lambda v: jnp.log(v), None),
-        (lambda v: jnp.sin(v), None),
-        (lambda v: jnp.maximum(v, 1.0), None),
-        (lambda v: jnp.where(v > 1.0, v, 2.0 * v), None),
-        (lambda v: v.astype(int).astype(float), None),
-        (lambda v: jnp.floor(v), None),
-        (lambda v: jax.nn.softplus(v), None),
-        (lambda v: jax.lax.linalg.symmetric_product(v * jnp.eye(2), jnp.zeros((2, 2))), None),  # degree 2
-        (lambda v: jax.lax.cond(True, lambda a: a, lambda a: a**2, v), None),
-        (lambda v: jax.lax.scan(lambda c, _: (c * v, None), v, None, length=2)[0], None),
-        (lambda v: jnp.zeros(2), None),  # zero has every degree, so none to name
-    ],
-)
-def test_degree_of_homogeneity(function, degree):
-    assert homogeneity(function, S) == degree
-    if degree is not None:  # and the degree is the true one
-        for plain, scaled in zip(jax.tree.leaves(function(S)), jax.tree.leaves(function(4.0 * S)), strict=True):
-            np.testing.assert_allclose(scaled, 4.0**degree * plain, rtol=1e-5)
-
-
-def test_degree_in_one_of_several_arguments():
-    assert homogeneity(lambda v, q: v * jnp.exp(q), S, S) == 1.0
-    assert homogeneity(lambda v, q: q, S, S) == 0.0
-    assert homogeneity(lambda both: both["a"] * both["b"], {"a": S, "b": S}) == 2.0

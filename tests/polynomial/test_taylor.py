@@ -13,7 +13,6 @@ from jax.scipy.stats import multivariate_normal
 
 from epf.errors import UnsupportedModelError
 from epf.numerics._sums import Compensated
-from epf.polynomial import _collocation as collocation
 from epf.polynomial._basis import Chebyshev, Monomial
 from epf.polynomial._indices import tensor, total_degree
 from epf.polynomial.taylor import _expand as taylor
@@ -25,6 +24,10 @@ def series(function, order=ORDER, centre=0.0):
     """The coefficients of a function of one number."""
     basis = Monomial(total_degree(1, order), [centre])
     return np.asarray(jax.jit(lambda: taylor.expand(lambda theta: function(theta[0]), basis))())
+
+
+def collocate(function, basis):
+    return basis.expand(function)
 
 
 def bernoulli(n):
@@ -174,11 +177,17 @@ CASES = {
         0.5,
         1.0,
     ),
-    "loop": (
-        lambda t: jax.lax.while_loop(
-            lambda s: s[0] < 4, lambda s: (s[0] + 1, s[1] + 0.1 * jnp.sin(t * s[1]) * s[0]), (0, t)
-        )[1],
+    "reversed scan": (
+        lambda t: jax.lax.scan(
+            lambda s, i: (s + 0.1 * jnp.sin(t * s) * i, s), t, jnp.arange(3.0, -1.0, -1.0), reverse=True
+        )[0],
         lambda z: euler(z, np.sin),
+        0.5,
+        1.0,
+    ),
+    "rows of a scan": (
+        lambda t: jax.lax.scan(lambda s, x: (s + x, s * x), 0.0, jnp.stack([jnp.sin(t), t, 2.0 * t]))[1][2],
+        lambda z: 2.0 * z * (np.sin(z) + z),
         0.5,
         1.0,
     ),
@@ -193,7 +202,7 @@ LARGE = {
     "linear equations",
     "power of itself",
     "scan",
-    "loop",
+    "reversed scan",
 }  # programs that take long to compile
 
 
@@ -225,6 +234,13 @@ def test_what_has_no_derivative_is_refused_with_a_remedy():
 
     with pytest.raises(UnsupportedModelError, match=r"pure_callback.*collocation"):
         series(outside, order=2)
+    loops = (
+        lambda t: jax.lax.while_loop(lambda s: s < 4.0, lambda s: s + t * s, t),
+        lambda t: jax.lax.fori_loop(0, 100, lambda _, s: s + t * s, t),
+    )
+    for loop in loops:
+        with pytest.raises(UnsupportedModelError, match=r"a loop of more than 64 turns.*collocation"):
+            series(loop, order=2)
 
 
 @pytest.mark.usefixtures("float64")
@@ -354,7 +370,7 @@ def divergence(exact, approximate, weights):
     ("expand", "basis", "orders"),
     [
         (taylor.expand, lambda indices: Monomial(indices, [0.0]), range(8, 26, 2)),
-        (collocation.expand, lambda indices: Chebyshev(indices, [-2.0], [2.0]), range(2, 20, 2)),
+        (collocate, lambda indices: Chebyshev(indices, [-2.0], [2.0]), range(2, 20, 2)),
     ],
 )
 def test_theorem_2(expand, basis, orders):
@@ -401,7 +417,7 @@ def increments(basis, expand, x_before, x_after):
     ("expand", "basis"),
     [
         (taylor.expand, lambda indices: Monomial(indices, [0.0])),
-        (collocation.expand, lambda indices: Chebyshev(indices, [-0.5], [1.5])),
+        (collocate, lambda indices: Chebyshev(indices, [-0.5], [1.5])),
     ],
 )
 def test_theorem_3(expand, basis):

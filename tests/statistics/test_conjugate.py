@@ -8,9 +8,11 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
+from epf.errors import UnsupportedModelError
 from epf.model._model import parameters
 from epf.numerics._keys import particle_keys, root_key
 from epf.statistics._conjugate import Conjugate
+from epf.statistics._regression import noise_of
 from models import AR, grid_posterior
 
 
@@ -234,3 +236,61 @@ def test_moments_of_a_covariance_matrix():
     error = np.std(own, axis=0).ravel() / np.sqrt(draws)
     assert np.all(np.abs(np.mean(own, axis=0).ravel() - marginals.mean[2:]) < 4.5 * error)
     np.testing.assert_allclose(np.var(own, axis=0).ravel(), marginals.variance[2:], rtol=0.06)
+
+
+V, Q = {"v": jnp.array(1.3)}, jnp.array([[0.5, 0.2], [0.2, 0.4]])
+ROOT = jnp.linalg.cholesky(Q)
+
+
+def scalar(mean, sd):
+    return lambda beta, noise: dist.Normal(mean(beta), sd(noise["v"]))
+
+
+def vector(covariance):
+    return lambda beta, noise: dist.MultivariateNormal(beta[:2], covariance_matrix=covariance(noise["v"]))
+
+
+@pytest.mark.parametrize(
+    ("law", "name"),
+    [
+        (scalar(lambda b: b[0], jnp.sqrt), "v"),
+        (scalar(lambda b: 3.0 * b[0] - b[1] / 7.0 + 1.0, lambda v: 2.0 * jnp.sqrt(v)), "v"),
+        (scalar(lambda b: b @ jnp.arange(3.0), lambda v: jnp.sqrt(jnp.square(v) / v)), "v"),
+        (scalar(lambda b: b[0], lambda v: v**0.5), "v"),
+        (scalar(lambda b: jnp.where(Q[0, 0] > 0.0, b[0], b[1]), lambda v: 0.7), ""),
+        (scalar(lambda b: 0.3, lambda v: 0.7), None),
+        (lambda beta, noise: dist.Normal(beta[:2], jnp.sqrt(noise["v"])).to_event(1), "v"),
+        (vector(lambda v: v * Q), "v"),
+        (vector(lambda v: jnp.diag(jnp.stack([v, 2.0 * v]))), "v"),
+        (vector(lambda v: ROOT @ (v * jnp.eye(2)) @ ROOT.T), "v"),
+        (lambda beta, noise: dist.MultivariateNormal(beta[:2], scale_tril=jnp.sqrt(noise["v"]) * ROOT), "v"),
+        (vector(lambda v: jnp.eye(2)), ""),
+    ],
+)
+def test_what_is_conjugate_is_seen(law, name):
+    assert noise_of("transition", law, jnp.array([0.1, 0.2, 0.3]), V) == name
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        scalar(lambda b: b[0] ** 2, jnp.sqrt),
+        scalar(lambda b: b[0] * b[1], jnp.sqrt),
+        scalar(lambda b: jnp.abs(b[0]), jnp.sqrt),
+        scalar(lambda b: jnp.where(b[0] > 0.0, b[0], 2.0 * b[0]), jnp.sqrt),
+        scalar(lambda b: b[0] + jnp.floor(b[0]), jnp.sqrt),
+        scalar(lambda b: b[0], lambda v: v),
+        scalar(lambda b: b[0], lambda v: jnp.sqrt(v + 1.0)),
+        scalar(lambda b: b[0], lambda v: jnp.exp(v)),
+        scalar(lambda b: b[0], lambda v: jnp.sqrt(jnp.maximum(v, 1.0))),
+        scalar(lambda b: b[0], lambda v: jnp.sqrt(jnp.where(v > 1.0, v, 2.0 * v))),
+        vector(lambda v: v * Q + 1e-6 * jnp.eye(2)),
+        vector(lambda v: jnp.diag(jnp.stack([v, jnp.ones(())]))),
+        lambda beta, noise: dist.Normal(beta[0] + noise["v"], jnp.sqrt(noise["v"])),
+        lambda beta, noise: dist.Normal(beta[0], jnp.sqrt(noise["v"]) * jnp.abs(beta[1])),
+        lambda beta, noise: dist.Cauchy(beta[0], 1.0),
+    ],
+)
+def test_what_is_not_conjugate_is_refused(law):
+    with pytest.raises(UnsupportedModelError, match="not a linear regression"):
+        noise_of("transition", law, jnp.array([0.1, 0.2, 0.3]), V)

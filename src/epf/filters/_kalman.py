@@ -39,6 +39,7 @@ from epf.model._model import (
     may_lack_inputs,
     observation_law,
     parameters,
+    state_shape,
     transition_law,
 )
 from epf.model._parameters import Parameters, Values
@@ -74,12 +75,7 @@ class Kalman(Filter):
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundKalman":
         params = parameters(model)
-        if params.discrete:
-            raise UnsupportedModelError(
-                f"Kalman needs continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
-                "make it known."
-            )
-        params.require_unbounded()
+        params.require_unbounded("Kalman")
         bound = BoundKalman(model, params, self, Split.of(model, params))
         with may_lack_inputs(model, u):
             bound.require_served(u)
@@ -278,13 +274,7 @@ class Split(eqx.Module):
 
     @classmethod
     def of(cls, model: StateSpaceModel, params: Parameters) -> "Split":
-        shapes: list[tuple[int, ...]] = []
-
-        def trace(theta: Array) -> None:
-            shapes.append(tuple(initial_law(model, params.named(theta)).event_shape))
-
-        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-        return cls(params, shapes[0])
+        return cls(params, state_shape(model))
 
     @property
     def size(self) -> int:

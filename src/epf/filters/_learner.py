@@ -94,7 +94,7 @@ class BoundLearner(BoundParticleFilter):
         return (common.alike | resampled) & ~self.is_due(common, resampled)
 
     def posterior(self, state: Cloud) -> Posterior:
-        return GibbsMixture(self.gibbs.parameters, self.gibbs, state.statistic, state.theta, state.x, state.weights)
+        return GibbsMixture(self.parameters, state.theta, state.weights, state.x, self.gibbs, state.statistic)
 
     def describe(self) -> dict[str, str]:
         return {**super().describe(), **describe_gibbs(self.gibbs, self.refresh)}

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from epf.errors import UnsupportedModelError
 from epf.filters._base import Caveat
 from epf.filters._particle import BoundParticleFilter, Cloud, ParticleFilter, over_particles
 from epf.model._model import StateSpaceModel, parameters
@@ -44,12 +43,7 @@ class LiuWest(ParticleFilter):
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundLiuWest":
         params = parameters(model)
-        if params.discrete:
-            raise UnsupportedModelError(
-                f"LiuWest perturbs parameters on the real line and cannot move {params.discrete[0]!r}, which is discrete: "
-                "use epf.SIR, or epf.fix to make it known."
-            )
-        params.require_unbounded()
+        params.require_unbounded("LiuWest")
         return BoundLiuWest(*self.parts(model, u))
 
     def caveats(self, state: Cloud) -> tuple[Caveat, ...]:

@@ -24,7 +24,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.errors import UnsupportedModelError
 from epf.filters._bank import Bank, BankPosterior, Filters
 from epf.filters._base import BoundFilter, Info
 from epf.filters._particle import BoundParticleFilter, ParticleFilter, distinct
@@ -81,12 +80,7 @@ class NestedFilter(ParticleFilter):
         params, proposal = parts[1], parts[3]
         if params.size == 0:
             return BoundParticleFilter(*parts)  # nothing to learn: the plain particle filter
-        if params.discrete:
-            raise UnsupportedModelError(
-                f"NestedFilter jitters parameters on the real line and cannot move {params.discrete[0]!r}, which is "
-                "discrete: use epf.SIR, or epf.fix to make it known."
-            )
-        params.require_unbounded()
+        params.require_unbounded("NestedFilter")
         return BoundNested(model, params, self, Filters(self.inner, proposal, self.resampling, common=False))
 
 

@@ -25,7 +25,7 @@ from epf.filters._learner import describe_gibbs
 from epf.filters._particle import Piece, finite, move_unseen, over_particles, propose, start
 from epf.filters._window import Window, accepted, has_lags, moved_by_chance, start_term, states, terms
 from epf.model._laws import support
-from epf.model._model import StateSpaceModel, advance, initial_law, parameters, shapes, transition_law
+from epf.model._model import StateSpaceModel, advance, parameters, shapes, state_shape, traced, transition_law
 from epf.model._parameters import Parameters
 from epf.model._settings import count, instance, one_of
 from epf.numerics._keys import particle_keys
@@ -82,7 +82,7 @@ class PracticalFilter(Filter):
         """The algorithm for one island."""
         check_conjugate("PracticalFilter", self.statistics, model, u)
         params = parameters(model)
-        if _is_discrete(model, params, u):
+        if _is_discrete(model, u):
             raise UnsupportedModelError(
                 "PracticalFilter moves states on the real line, and transition() is discrete: use epf.ParticleLearning or "
                 "epf.EPF."
@@ -213,7 +213,7 @@ class BoundPracticalFilter(BoundFilter):
 
     def posterior(self, state: Chains) -> Posterior:
         weights = jnp.exp(uniform(self.settings.particles))
-        return GibbsMixture(self.gibbs.parameters, self.gibbs, state.whole, state.theta, state.x, weights)
+        return GibbsMixture(self.parameters, state.theta, weights, state.x, self.gibbs, state.whole)
 
     def describe(self) -> dict[str, str]:
         settings = self.settings
@@ -266,13 +266,6 @@ def _absorbed(
     return whole, x[-1]
 
 
-def _is_discrete(model: StateSpaceModel, params: Parameters, u: Array | None) -> bool:
-    found: list[bool] = []
-
-    def trace(theta: Array) -> None:
-        p = params.named(theta)
-        x = jnp.zeros(initial_law(model, p).event_shape)
-        found.append(bool(support(transition_law(model, p, x, u)).is_discrete))
-
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-    return found[0]
+def _is_discrete(model: StateSpaceModel, u: Array | None) -> bool:
+    x = jnp.zeros(state_shape(model))
+    return traced(model, lambda p: bool(support(transition_law(model, p, x, u)).is_discrete))

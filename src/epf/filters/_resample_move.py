@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.errors import UnsupportedModelError
 from epf.filters._particle import BoundParticleFilter, Chosen, ParticleFilter, Piece, over_particles
 from epf.model._laws import log_prob, log_weight_observed
 from epf.model._model import StateSpaceModel, initial_law, observation_law, shapes, transition_law
@@ -61,13 +60,7 @@ class ResampleMove(ParticleFilter):
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundResampleMove":
         bound = self.parts(model, u)
-        discrete = bound[1].discrete
-        if discrete:
-            raise UnsupportedModelError(
-                f"ResampleMove moves parameters on the real line and cannot move {discrete[0]!r}, which is discrete: use "
-                "epf.SIR, or epf.fix to make it known."
-            )
-        bound[1].require_unbounded()
+        bound[1].require_unbounded("ResampleMove")
         return BoundResampleMove(*bound, u)
 
 

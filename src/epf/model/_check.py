@@ -23,10 +23,11 @@ from epf.model._model import (
     observation_law,
     parameters,
     time_columns,
+    traced,
     transition_law,
     uses_time,
 )
-from epf.model._parameters import Parameters
+from epf.model._parameters import Parameters, Values
 from epf.model._polars import without_dates
 from epf.model._settings import is_number as is_number
 from epf.model._settings import plain as plain
@@ -60,11 +61,8 @@ def check_model(model: StateSpaceModel, u: Array | None) -> Shapes:
 
 def shapes_of(model: StateSpaceModel, u: Array | None) -> Shapes:
     """The shapes of a model's values, found by tracing."""
-    params = parameters(model)
-    found: dict[str, Any] = {}
 
-    def trace(theta: Array) -> None:
-        p = params.named(theta)
+    def of_laws(p: Values) -> tuple[tuple[int, ...], tuple[int, ...], Distribution]:
         x = _value_of(initial_law(model, p), "initial")
         new = _value_of(transition_law(model, p, x, u), "transition")
         advanced = advance(model, x, new)
@@ -76,16 +74,14 @@ def shapes_of(model: StateSpaceModel, u: Array | None) -> Shapes:
         for shape in (x.shape, new.shape):
             if len(shape) > 1:
                 raise ModelError(f"The state has shape {shape}: it must be a number or a vector, so flatten it.")
-        observation = observation_law(model, p, advanced, u)
-        found.update(x=x.shape, new=new.shape, law=observation)
+        return x.shape, new.shape, observation_law(model, p, advanced, u)
 
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-    law: Distribution = found["law"]
+    x, new, law = traced(model, of_laws)
     if len(law.event_shape) > 1:
         raise ModelError(
             f"observation() has shape {tuple(law.event_shape)}: it must be a number or a vector, so flatten it."
         )
-    return Shapes(found["x"], found["new"], tuple(law.event_shape), weighs_single_components(law), type(law).__name__)
+    return Shapes(x, new, tuple(law.event_shape), weighs_single_components(law), type(law).__name__)
 
 
 def check_observations(y: Any, shapes: Shapes, first: int = 0) -> np.ndarray:

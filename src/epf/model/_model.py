@@ -107,16 +107,28 @@ def advance(model: StateSpaceModel, x: Array, new: Array) -> Array:
 
 def shapes(model: StateSpaceModel, u: Array | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The shapes of the new part of the state and of an observation; `u` is a row of inputs, if the model has any."""
-    params, found = parameters(model), []
 
-    def trace(theta: Array) -> None:
-        p = params.named(theta)
+    def of_laws(p: Values) -> tuple[tuple[int, ...], tuple[int, ...]]:
         x = jnp.zeros(initial_law(model, p).event_shape)
         new = jnp.zeros(transition_law(model, p, x, u).event_shape)
-        found.extend([new.shape, tuple(observation_law(model, p, advance(model, x, new), u).event_shape)])
+        return new.shape, tuple(observation_law(model, p, advance(model, x, new), u).event_shape)
 
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-    return found[0], found[1]
+    return traced(model, of_laws)
+
+
+def state_shape(model: StateSpaceModel) -> tuple[int, ...]:
+    """The shape of the state."""
+    return traced(model, lambda p: tuple(initial_law(model, p).event_shape))
+
+
+def traced(model: StateSpaceModel, question: Callable[[Values], Any]) -> Any:
+    """The answer to a question about the laws of a model; its parameters are only traced, so nothing is computed."""
+    params, answers = parameters(model), []
+    jax.eval_shape(
+        lambda theta: answers.append(question(params.named(theta))),
+        jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype),
+    )
+    return answers[-1]
 
 
 class Wrapper(StateSpaceModel):

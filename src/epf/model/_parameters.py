@@ -153,8 +153,13 @@ class Parameters(eqx.Module):
         """The names of the parameters with a discrete prior."""
         return tuple(name for name, prior in self.priors.items() if support(prior).is_discrete)
 
-    def require_unbounded(self) -> None:
-        """Raise an error for a parameter whose support has no map to unbounded coordinates."""
+    def require_unbounded(self, method: str) -> None:
+        """Raise an error for a parameter that is discrete, or whose support has no map to unbounded coordinates."""
+        if self.discrete:
+            raise UnsupportedModelError(
+                f"{method} moves parameters on the real line, and {self.discrete[0]!r} is discrete: use epf.SIR, or epf.fix "
+                "to make it known."
+            )
         for name, prior in self.priors.items():
             _bijection(name, prior)
 
@@ -180,6 +185,12 @@ class Parameters(eqx.Module):
         return jnp.concatenate(
             [jnp.zeros(0), *(jnp.ravel(bijection(part)) for bijection, part in self._free_parts(free))]
         )
+
+    @property
+    def free_size(self) -> int:
+        """The number of unbounded coordinates: a simplex has one fewer than parameters."""
+        shapes = [_bijection(name, p).inverse_shape(p.event_shape) for name, p in self.priors.items()]
+        return sum(int(np.prod(shape)) for shape in shapes)
 
     def log_prior_free(self, free: Float[Array, " q"]) -> Float[Array, ""]:
         """The log prior density of unbounded coordinates: log p(constrain(free)) + log |Jacobian of constrain|."""

@@ -1,4 +1,4 @@
-"""Properties of functions found from their traces: dependence on an argument, affinity, homogeneity; and tools for traces.
+"""Properties of functions found from their traces: dependence on an argument, and affinity; and tools for traces.
 
 `depends_on` follows an argument through the jaxpr to the outputs. It errs on one side only: it may report a dependence
 that cancels (`x - x`), but never misses one. A function is affine in an argument if its derivative does not depend on the
@@ -68,78 +68,6 @@ def _is_step(equation: Any) -> bool:
 
 def is_float(var: Any) -> bool:
     return jnp.issubdtype(var.aval.dtype, jnp.inexact)
-
-
-def homogeneity(function: Callable[..., Any], argument: Any, *rest: Any) -> float | None:
-    """The degree k with `function(c * argument) = c^k * function(argument)` for every c > 0, or None.
-
-    Followed through products, quotients, powers and roots: `homogeneity(lambda v: jnp.sqrt(v) ** 2 * q, v)` is 1. None if
-    the trace does not show a degree, or if outputs have different ones.
-    """
-    size = len(jax.tree.leaves(argument))
-    jaxpr = jax.make_jaxpr(lambda *args: eqx.filter(function(*args), eqx.is_array))(argument, *rest)
-    degrees = _degrees(jaxpr.jaxpr, [1.0 if i < size else 0.0 for i in range(len(jaxpr.in_avals))])
-    degree = _common(degrees)
-    return None if degree == _ANY else degree
-
-
-_ANY = "any"  # zero is homogeneous of every degree
-_KEEPS = {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "reduce_sum", "neg", "slice",
-          "gather", "copy", "expand_dims"}  # fmt: skip
-_SUMS = {"add", "sub", "max", "min", "concatenate", "stack", "pad", "add_any", "scatter", "scatter-add"}
-
-
-def _common(degrees: list[Any]) -> Any:
-    """The degree that all have in common, or None."""
-    definite = {degree for degree in degrees if degree != _ANY}
-    return _ANY if not definite else definite.pop() if len(definite) == 1 else None
-
-
-def _degrees(jaxpr: Jaxpr, input_degrees: list[Any]) -> list[Any]:
-    known: dict[Any, Any] = dict(zip(jaxpr.invars, input_degrees, strict=True))
-
-    def degree(var: Any) -> Any:
-        if isinstance(var, Literal):
-            return _ANY if np.all(np.asarray(var.val) == 0) else 0.0
-        return known.get(var, 0.0)  # anything else is a constant
-
-    for equation in jaxpr.eqns:
-        inputs = [degree(var) for var in equation.invars]
-        body = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-        body = body.jaxpr if isinstance(body, ClosedJaxpr) else body
-        if equation.primitive.name in _CALLS and body is not None and len(body.invars) == len(inputs):
-            outputs = _degrees(body, inputs)
-        else:
-            outputs = [_degree_after(equation, inputs)] * len(equation.outvars)
-        known.update(zip(equation.outvars, outputs, strict=True))
-    return [degree(var) for var in jaxpr.outvars]
-
-
-def _degree_after(equation: Any, inputs: list[Any]) -> Any:
-    """The degree of the outputs of an operation, given those of its inputs."""
-    name, first = equation.primitive.name, inputs[0] if inputs else 0.0
-    if None in inputs:
-        return None
-    if name in _KEEPS and first == _ANY:
-        return _ANY
-    if all(d in (0.0, _ANY) for d in inputs) and name not in _SUMS | {"mul", "dot_general", "select_n"}:
-        return 0.0
-    if name in _KEEPS:
-        return first if is_float(equation.outvars[0]) else None  # conversion to integers rounds
-    if name in ("mul", "dot_general"):
-        return _ANY if _ANY in inputs else first + inputs[1]
-    if name in _SUMS:
-        return _common([inputs[0], inputs[-1]] if name.startswith("scatter") else inputs)
-    if name == "select_n":
-        return _common(inputs[1:]) if first in (0.0, _ANY) else None
-    if _ANY in inputs:
-        return None
-    if name == "div":
-        return first - inputs[1]
-    if name == "pow" and isinstance(equation.invars[1], Literal):
-        return float(equation.invars[1].val) * first
-    powers = {"sqrt": 0.5, "cholesky": 0.5, "rsqrt": -0.5, "square": 2.0, "integer_pow": equation.params.get("y")}
-    return powers[name] * first if name in powers else None
 
 
 def binding(equation: Any) -> Callable[..., list[Any]]:

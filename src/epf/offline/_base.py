@@ -8,7 +8,6 @@ from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
@@ -16,7 +15,6 @@ from epf.errors import UnsupportedModelError
 from epf.filters._base import Caveat
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._settings import Settings, count
-from epf.numerics._keys import root_key
 from epf.posterior._posterior import Posterior
 
 Rows = Float[Array, "rows *y"]
@@ -145,11 +143,4 @@ def check_movable(name: str, model: StateSpaceModel) -> None:
     params = parameters(model)
     if params.size == 0:
         raise UnsupportedModelError(f"{name} learns parameters, and this model has no unknown ones: use epf.SIR.")
-    if params.discrete:
-        raise UnsupportedModelError(
-            f"{name} moves parameters on the real line, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
-            "make it known."
-        )
-    jax.eval_shape(
-        lambda key: params.unconstrain(params.sample(key)), root_key(0)
-    )  # raises for one without a bijection
+    params.require_unbounded(name)

@@ -30,7 +30,6 @@ from epf.offline._path import (
     Path,
     Window,
     check_path_is_noisy,
-    conjugate,
     draw_by_slices,
     draw_conjugate,
     log_joint,
@@ -40,7 +39,7 @@ from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._automatic import Automatic, choose_proposal
 from epf.smc.proposals._base import Proposal
 from epf.smc.resampling import Systematic, choices
-from epf.statistics._conjugate import Conjugate
+from epf.statistics._conjugate import Conjugate, serves
 
 _FORGET = 0.6
 _WIDE = 3.0  # standard deviations that half of a slice sampler's cube covers
@@ -122,7 +121,7 @@ class ParticleGibbs(MarkovChains):
         self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Paths
     ) -> tuple[Paths, Draw]:
         params, u = parameters(model), None if us is None else us[0]
-        gibbs = conjugate(model, shapes_of(model, u), u)
+        gibbs = Conjugate.of(model) if serves(model, u) else None
 
         def one(key: PRNGKeyArray, theta: Array, reference: Path) -> tuple[Array, Path, Array, Array]:
             k_path, k_theta = jax.random.split(key)
@@ -206,16 +205,14 @@ class ParticleGibbs(MarkovChains):
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
         proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal
-        shapes = shapes_of(model, u)
-        ahead = memory(model, shapes) if self.ahead is None else self.ahead
-        exact = conjugate(model, shapes, u) is not None
+        ahead = memory(model, shapes_of(model, u)) if self.ahead is None else self.ahead
         return {
             "method": "ParticleGibbs",
             "chains": self.describe_chains(),
             "particles": str(self.particles),
             "proposal": proposal.describe(),
             "ancestors": f"drawn again, {ahead} step{'s' if ahead > 1 else ''} ahead" if ahead else "kept",
-            "theta given the path": "drawn exactly (conjugate)" if exact else "slice sampling",
+            "theta given the path": "drawn exactly (conjugate)" if serves(model, u) else "slice sampling",
         }
 
 

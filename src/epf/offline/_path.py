@@ -1,7 +1,5 @@
 """A path (x_0 and the new part of every later state): its joint density with the data, and draws of theta given it."""
 
-from contextlib import suppress
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -76,21 +74,6 @@ def memory(model: StateSpaceModel, shapes: Shapes) -> int:
 
     met = jnp.all(jax.jit(jax.vmap(together))(particle_keys(root_key(0), _PAIRS)), axis=0)
     return int(jnp.argmax(met)) + 1 if bool(jnp.any(met)) else 0
-
-
-def conjugate(model: StateSpaceModel, shapes: Shapes, u: Array | None) -> Conjugate | None:
-    """Storvik's statistic if the model is conjugate, which gives exact draws of theta given a path; else None."""
-
-    def trace(x: Array, new: Array, y: Array) -> None:
-        gibbs = Conjugate.of(model)
-        gibbs.update(gibbs.init(x), x, new, advance(model, x, new), y, u)
-
-    number = jnp.zeros(()).dtype
-    with suppress(UnsupportedModelError):
-        values = (jax.ShapeDtypeStruct(shape, number) for shape in (shapes.state, shapes.new, shapes.observation))
-        jax.eval_shape(trace, *values)
-        return Conjugate.of(model)
-    return None
 
 
 def check_path_is_noisy(model: StateSpaceModel, u: Array | None) -> None:

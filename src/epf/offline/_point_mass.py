@@ -18,7 +18,7 @@ from epf.errors import ModelError, UnsupportedModelError
 from epf.filters._base import BoundFilter, Filter, Info
 from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._laws import is_gaussian
-from epf.model._model import StateSpaceModel, initial_law, parameters, transition_law
+from epf.model._model import StateSpaceModel, initial_law, parameters, state_shape, traced, transition_law
 from epf.model._parameters import Parameters
 from epf.model._settings import Rule, count, is_number, is_whole, number, require_count, setting
 from epf.numerics._compile import compiled
@@ -27,6 +27,7 @@ from epf.numerics._sums import Compensated
 from epf.offline._grid_posterior import GridPosterior
 from epf.offline._state_filter import StateFilter, in_batches
 from epf.offline._theta_grid import Axis, Span, as_grid, make_axes, product
+from epf.posterior._chart import Chart
 from epf.smc._weights import weigh
 
 _NODES, _NODES_OF_HEAVY_TAILS = 129, 201
@@ -85,8 +86,9 @@ class PointMass(Filter):
     )
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundPointMass":
-        params, shape = parameters(model), _state_shape(model)
+        params, shape = parameters(model), state_shape(model)
         _check_parameters(params)
+        Chart.of_real_line(params)  # refuses parameters that are discrete or bound to others
         _check_state(shape)
         count = self.nodes or (_NODES if _moves_gaussian(model) else _NODES_OF_HEAVY_TAILS)
         return BoundPointMass(model, params, self, StateFilter(count, self.width, self.states, shape))
@@ -211,28 +213,12 @@ def _batch(nodes: int) -> int:
     return max(1, (2**15 if jax.default_backend() == "cpu" else 2**26) // nodes**2)
 
 
-def _state_shape(model: StateSpaceModel) -> tuple[int, ...]:
-    params = parameters(model)
-    shapes: list[tuple[int, ...]] = []
-
-    def trace(theta: Array) -> None:
-        shapes.append(tuple(initial_law(model, params.named(theta)).event_shape))
-
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-    return shapes[0]
-
-
 def _moves_gaussian(model: StateSpaceModel) -> bool:
     """Whether the transition is Gaussian; False for a model with inputs, where it cannot be known here."""
-    params, shape = parameters(model), _state_shape(model)
-    found: list[bool] = []
-
-    def trace(theta: Array) -> None:
-        found.append(is_gaussian(transition_law(model, params.named(theta), jnp.zeros(shape), None)))
-
+    x = jnp.zeros(state_shape(model))
     with suppress(ModelError):
-        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-    return found == [True]
+        return traced(model, lambda p: is_gaussian(transition_law(model, p, x, None)))
+    return False
 
 
 def _check_state(shape: tuple[int, ...]) -> None:
@@ -248,15 +234,4 @@ def _check_parameters(params: Parameters) -> None:
         raise UnsupportedModelError(
             f"PointMass needs at most two unknown parameters, and this model has {params.size}: use epf.LiuWest or "
             "epf.SIR, or epf.fix to make some known."
-        )
-    if params.discrete:
-        raise UnsupportedModelError(
-            f"PointMass needs continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix to "
-            "make it known."
-        )
-    if not all(params.elementwise):
-        label = params.labels[params.elementwise.index(False)]
-        raise UnsupportedModelError(
-            f"PointMass needs parameters that vary one by one, and {label!r} is bound to others: use epf.SIR, or epf.fix to "
-            "make it known."
         )

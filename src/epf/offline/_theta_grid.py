@@ -16,12 +16,7 @@ from jaxtyping import Array, Float
 from epf.errors import SettingError, kind
 from epf.model._parameters import Parameters
 from epf.model._settings import is_number, is_whole, plain
-from epf.numerics._keys import particle_keys, root_key
-from epf.posterior._chart import span
-
-_DRAWS = 4096
-# The grid covers the prior to this many nats below its peak: 6.3 standard deviations of a Gaussian.
-_DROP = 20.0
+from epf.posterior._chart import Chart, prior_box
 
 
 class Axis(eqx.Module):
@@ -72,52 +67,32 @@ def _as_axis(label: Any, given: Any) -> Any:
 
 
 def make_axes(params: Parameters, grid: Any, points: int) -> tuple[Axis, ...]:
-    """The axes of all parameters; `points` per axis unless `grid` says otherwise."""
+    """The axes of all parameters, which cover the prior, with `points` points each; unless `grid` says otherwise."""
     if params.size == 0:
         return ()
-    given = grid if isinstance(grid, dict) else {}
+    chart, given = Chart.of_real_line(params), grid if isinstance(grid, dict) else {}
     by_index = {params.index(label): axis for label, axis in given.items()}
-    draws = jax.vmap(lambda key: params.unconstrain(params.sample(key)))(particle_keys(root_key(0), _DRAWS))
-    # A draw on the edge of its support is infinite; quantiles are not affected by a few of these.
-    low, mean, high = jnp.quantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
-    sd = 0.5 * (high - low)
-    return tuple(_axis(params, i, by_index.get(i), points, mean, sd) for i in range(params.size))
+    return tuple(_axis(chart, i, by_index.get(i), points) for i in range(params.size))
 
 
-def _axis(
-    params: Parameters, index: int, given: Any, points: int, mean: Float[Array, " p"], sd: Float[Array, " p"]
-) -> Axis:
+def _axis(chart: Chart, index: int, given: Any, points: int) -> Axis:
     if given is not None and not isinstance(given, Span):
         nodes = jnp.asarray(given, float)
         gaps = jnp.diff(nodes)
         return Axis(nodes, jnp.log(0.5 * (jnp.append(gaps, 0.0) + jnp.append(0.0, gaps))))
-
-    def value(z: Float[Array, ""]) -> Float[Array, ""]:
-        return params.constrain(mean.at[index].set(z))[index]
-
-    def log_slope(z: Float[Array, ""]) -> Float[Array, ""]:
-        return jnp.log(jnp.abs(jax.grad(value)(z)))
-
-    def log_prior(z: Float[Array, ""]) -> Float[Array, ""]:
-        return params.log_prior(params.constrain(mean.at[index].set(z))) + log_slope(z)
-
-    tried = mean[index] + sd[index] * jnp.sinh(jnp.linspace(-10.0, 10.0, 4001))
-    found = jax.vmap(log_prior)(tried)
-    found = jnp.where(jnp.isfinite(found), found, -jnp.inf)
-    first, last = span(found, _DROP)
-    low, high = tried[first], tried[last]
-    if any(prior.event_shape for prior in params.priors.values()):
-        # A joint prior may be narrower along the axis than its marginal.
-        low, high = jnp.minimum(low, mean[index] - 6.0 * sd[index]), jnp.maximum(high, mean[index] + 6.0 * sd[index])
+    box = prior_box(chart)
+    low, high = (end[index] for end in box)
     if given is not None:
         points = given.points or points
-        to_real = params.to_real(index)
+        to_real = chart.parameters.to_real(index)
         ends = (to_real(jnp.asarray(end, float)) for end in (given.low, given.high))
         # A bound on the edge of the support or outside is infinite or NaN; the bound of the prior then applies.
         low, high = (jnp.where(jnp.isfinite(end), end, own) for end, own in zip(ends, (low, high), strict=True))
-    z = jnp.linspace(low, high, points)
+    line = jnp.linspace(low, high, points)
+    z = jnp.broadcast_to(0.5 * (box[0] + box[1]), (points, len(box[0]))).at[:, index].set(line)
     ends = jnp.zeros(points).at[jnp.array([0, -1])].set(jnp.log(0.5))
-    return Axis(jax.vmap(value)(z), jax.vmap(log_slope)(z) + jnp.log(z[1] - z[0]) + ends)
+    log_slope = jnp.log(jnp.abs(jax.vmap(chart.slopes)(z)[:, index]))
+    return Axis(jax.vmap(chart.theta)(z)[:, index], log_slope + jnp.log(line[1] - line[0]) + ends)
 
 
 def product(axes: tuple[Axis, ...]) -> tuple[Float[Array, "thetas p"], Float[Array, " thetas"]]:

@@ -1,1 +1,1 @@
-"""Functions of theta as polynomials: index sets, bases, collocation, kriging; Taylor series in a folder of their own."""
+"""Functions of theta as polynomials: index sets, bases, kriging; Taylor series in a folder of their own."""

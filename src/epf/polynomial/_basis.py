@@ -11,6 +11,7 @@ Coefficients are arrays [terms, *values], where `values` may be outputs or parti
 
 import operator
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, reduce
 from itertools import product as cartesian
@@ -239,6 +240,22 @@ class Chebyshev(Basis):
     def nodes(self) -> Float[Array, "nodes parameters"]:
         """The grid of Gauss nodes in the box, one more than the order along each parameter."""
         return self.origin + self.scale * grid(self.indices.orders).astype(self.low.dtype)
+
+    def expand(
+        self, function: Callable[[Float[Array, " parameters"]], Float[Array, " *values"]]
+    ) -> Float[Array, " terms *values"]:
+        """The coefficients of a function of theta, by its values at the nodes.
+
+        In one parameter it is the interpolant, whose error on the box is at most 4 times that of the best polynomial up to
+        order 20. It converges wherever the function's singularities lie in the complex plane, but more slowly the closer
+        they are. Trefethen, Approximation Theory and Approximation Practice (2013), chapters 8 and 15.
+        """
+        return self.transform(jax.vmap(function)(self.nodes()))
+
+    def transform(self, values: Float[Array, " nodes *values"]) -> Float[Array, " terms *values"]:
+        """Coefficients from the values at the nodes: without the powers outside the set, the least-squares polynomial."""
+        sizes = [order + 1 for order in self.indices.orders]
+        return self.indices.sparse(from_values(values.reshape(*sizes, *values.shape[1:]), len(sizes)))
 
     def of_one(self, i: int, indices: Indices) -> "Chebyshev":
         return Chebyshev(indices, self.low[i : i + 1], self.high[i : i + 1])

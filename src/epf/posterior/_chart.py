@@ -43,10 +43,7 @@ class Chart(eqx.Module):
     def __check_init__(self) -> None:
         params = self.parameters
         if params.discrete:
-            raise UnsupportedModelError(
-                f"This method learns continuous parameters, and {params.discrete[0]!r} is discrete: use epf.SIR, or epf.fix "
-                "to make it known."
-            )
+            params.require_unbounded("This method")
         if not all(params.elementwise):
             label = params.labels[params.elementwise.index(False)]
             raise UnsupportedModelError(
@@ -106,7 +103,7 @@ def ends_at_support(chart: Chart, low: Float[Array, " p"], high: Float[Array, " 
 def prior_box(chart: Chart) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
     """The box outside of which the prior is more than 18 nats below its peak, along each parameter by itself.
 
-    The box of a parameter on an interval is the interval.
+    The box of a parameter on an interval is the interval, unless the chart maps it to the real line.
     """
     found = [_box_of(chart, name, prior) for name, prior in chart.parameters.priors.items()]
     low, high = (jnp.concatenate([jnp.ravel(end) for end in ends]) for ends in zip(*found, strict=True))
@@ -114,7 +111,7 @@ def prior_box(chart: Chart) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
 
 
 def _box_of(chart: Chart, name: str, prior: Distribution) -> tuple[Array, Array]:
-    bounds = _interval(prior)
+    bounds = None if chart.unbounded else _interval(prior)
     if bounds is not None:
         low, high = (jnp.broadcast_to(jnp.asarray(bound, float), prior.event_shape) for bound in bounds)
         return low, high
@@ -122,7 +119,7 @@ def _box_of(chart: Chart, name: str, prior: Distribution) -> tuple[Array, Array]
         mean, covariance = gaussian_moments(prior)
         reach = jnp.sqrt(2.0 * _DROP * jnp.diagonal(covariance))
         return mean - reach, mean + reach
-    return _search(Chart(Parameters({name: prior}), chart.plain))
+    return _search(Chart(Parameters({name: prior}), chart.plain, chart.unbounded))
 
 
 def _search(chart: Chart) -> tuple[Array, Array]:

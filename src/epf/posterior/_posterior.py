@@ -265,58 +265,22 @@ class ParticlePosterior(WeightedThetas):
     def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
         if not self.in_pairs:
             return super().pairs(key, count)
-        return chosen_pairs(key, self.theta, self.x, self.weights, count)
+        chosen = jax.random.choice(key, self.weights.shape[0], (count,), p=self.weights)
+        return self.theta[:, chosen].T, jnp.moveaxis(self.x[..., chosen], -1, 0)
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         return mean_and_sd(self.x, self.weights)
 
 
-class PointPosterior(Posterior):
-    """A point estimate of theta: sd is 0, quantiles and draws are the estimate; the state has particles."""
-
-    parameters: Parameters
-    estimate: Float[Array, " p"]
-    x: Float[Array, "*state particles"]
-    weights: Float[Array, " particles"]
-
-    @property
-    def theta(self) -> Float[Array, "p particles"]:
-        return jnp.broadcast_to(self.estimate[:, None], (self.estimate.shape[0], self.weights.shape[0]))
+class PointPosterior(ParticlePosterior):
+    """A point estimate of theta, which all particles have: sd is 0."""
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
-        return self.estimate, jnp.zeros_like(self.estimate)
-
-    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
-        return jnp.broadcast_to(self.estimate, (levels.shape[0], self.estimate.shape[0]))
+        return self.theta[:, 0], jnp.zeros_like(self.theta[:, 0])
 
     def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
         """All mass at one point: infinite there, zero elsewhere."""
-        return jnp.where(grid == self.estimate[index], jnp.inf, 0.0)
-
-    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
-        return jnp.broadcast_to(self.estimate, (count, self.estimate.shape[0]))
-
-    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
-        return mean_and_sd(self.x, self.weights)
-
-    @property
-    def in_pairs(self) -> bool:
-        return True
-
-    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
-        return chosen_pairs(key, self.theta, self.x, self.weights, count)
-
-
-def chosen_pairs(
-    key: PRNGKeyArray,
-    theta: Float[Array, "p particles"],
-    x: Float[Array, "*state particles"],
-    weights: Float[Array, " particles"],
-    count: int,
-) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
-    """Particles drawn by weight, with their theta and their state."""
-    chosen = jax.random.choice(key, weights.shape[0], (count,), p=weights)
-    return theta[:, chosen].T, jnp.moveaxis(x[..., chosen], -1, 0)
+        return jnp.where(grid == self.theta[index, 0], jnp.inf, 0.0)
 
 
 # A filter calls the methods inside its compiled step; calls by the user are compiled here.

@@ -6,7 +6,6 @@ trapezoidal rule, which is the best there is for it, and no weight is negative. 
 distribution function is right to 1e-4, for one of 2.3 spacings to 1e-5. More than eight points would make negative weights.
 """
 
-from abc import abstractmethod
 from functools import lru_cache
 
 import equinox as eqx
@@ -135,44 +134,30 @@ def hermite(t: Array, f0: Array, slope0: Array, f1: Array, slope1: Array) -> Arr
     return f0 + t * (slope0 + t * (3.0 * rise - 2.0 * slope0 - slope1 + t * (slope0 + slope1 - 2.0 * rise)))
 
 
-class Region(eqx.Module):
-    """The cube [-1, 1]^p as a picture of some region of the parameters."""
-
-    @abstractmethod
-    def theta(self, cube: Float[Array, "many p"]) -> Float[Array, "many p"]:
-        """The parameters at points of the cube."""
-
-
-class Box(Region):
-    """An interval of each parameter, in the coordinates z."""
+class Box(eqx.Module):
+    """An interval of each parameter, in the coordinates z, of which the cube [-1, 1]^p is a picture."""
 
     chart: Chart
     low: Float[Array, " p"]
     high: Float[Array, " p"]
 
-    @property
-    def origin(self) -> Float[Array, " p"]:
-        return 0.5 * (self.low + self.high)
-
-    @property
-    def scale(self) -> Float[Array, " p"]:
-        return 0.5 * (self.high - self.low)
-
     def theta(self, cube: Float[Array, "many p"]) -> Float[Array, "many p"]:
-        return jax.vmap(self.chart.theta)(self.origin + self.scale * cube)
+        """The parameters at points of the cube."""
+        origin, scale = 0.5 * (self.low + self.high), 0.5 * (self.high - self.low)
+        return jax.vmap(self.chart.theta)(origin + scale * cube)
 
 
 class GridDensity(eqx.Module):
-    """Marginal densities on uniform grids of the cube, each with integral 1, and the region that the cube stands for."""
+    """Marginal densities on uniform grids of the cube, each with integral 1, and the box that the cube stands for."""
 
-    region: Region
+    box: Box
     density: Float[Array, "p points"]
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         """Mean and standard deviation of each parameter."""
         density, points = self.density, self.density.shape[1]
         cube = jnp.broadcast_to(jnp.asarray(grid(points), density.dtype)[:, None], density.T.shape)
-        theta = self.region.theta(cube).T
+        theta = self.box.theta(cube).T
         mass = density * jnp.asarray(weights(points), density.dtype)
         centre = theta[:, points // 2]  # differences from it keep their digits
         shift = jnp.sum(mass * (theta - centre[:, None]), axis=1)
@@ -182,4 +167,4 @@ class GridDensity(eqx.Module):
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
         """Marginal quantiles."""
         across = jax.vmap(inverse, in_axes=(0, None))
-        return self.region.theta(2.0 * jax.vmap(across, in_axes=(None, 0))(self.density, levels) - 1.0)
+        return self.box.theta(2.0 * jax.vmap(across, in_axes=(None, 0))(self.density, levels) - 1.0)

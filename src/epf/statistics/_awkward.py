@@ -24,15 +24,12 @@ from jaxtyping import Array, Float
 from epf.model._parameters import Parameters
 from epf.model.structure._structure import Structure
 from epf.model.structure._units import MixedLaw, Powers
-from epf.numerics._sums import mean_and_sd
 from epf.polynomial._indices import along, coefficients_from_values, gauss, grid, values_from_coefficients
 from epf.posterior._chart import Chart, ends_at_support, prior_box
 
 # Of units, by the number of awkward parameters. With order 7 for two, means of STAR were off by up to 2.5 sds (500 steps).
 _ORDERS = {1: 12, 2: 10, 3: 4}
 MOST = max(_ORDERS)
-_REACH, _MARGIN = 8.0, 0.5  # what the box covers: sds of the draws to each side, and more than their range
-_WORTH = 0.8  # of its old width: a box that shrinks less than that is not moved
 _EDGE = 0.03  # of its width, where draws are close to the end of a box
 
 
@@ -224,25 +221,6 @@ class Awkward(eqx.Module):
         middle = values[:, self.count // 2]
         box = (jnp.broadcast_to(end[:, None], (len(low), count)) for end in (low, high))
         return Polynomials(values - middle[:, None], *box), middle
-
-    def box_of(
-        self,
-        polynomials: Polynomials,
-        theta: Float[Array, "p particles"],
-        weights: Float[Array, " particles"],
-        size: Float[Array, ""],
-    ) -> tuple[Float[Array, " awkward"], Float[Array, " awkward"]]:
-        """Where the draws are, within the present box: a large one has room for tails, a small one is resolved better."""
-        points = jax.vmap(self.point, -1, -1)(theta)
-        mean, sd = mean_and_sd(points, weights)
-        lowest = jnp.min(jnp.where(weights > 0.0, points, jnp.inf), axis=1)
-        highest = jnp.max(jnp.where(weights > 0.0, points, -jnp.inf), axis=1)
-        margin = size * _MARGIN * (highest - lowest)
-        old_low, old_high = polynomials.box
-        low = jnp.maximum(jnp.minimum(mean - size * _REACH * sd, lowest - margin), old_low)
-        high = jnp.minimum(jnp.maximum(mean + size * _REACH * sd, highest + margin), old_high)
-        worth = (high - low < _WORTH * (old_high - old_low)) & (high > low)
-        return jnp.where(worth, low, old_low), jnp.where(worth, high, old_high)
 
     def gaps(
         self,

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys
+from epf.numerics._sums import mean_and_sd
 
 
 class Guide(eqx.Module):
@@ -90,6 +91,28 @@ class Gibbs(eqx.Module):
     ) -> tuple[Any, Guide | None, Float[Array, ""]]:
         """`update_all` on a box that follows the posterior; the guide; the step's residual, NaN if it has none."""
         return self.update_all(statistic, piece), guide, jnp.asarray(jnp.nan)
+
+
+_REACH, _MARGIN = 8.0, 0.5  # what a box covers: sds of the draws to each side, and more than their range
+WORTH = 0.8  # of its old width: a box that shrinks less than that is not moved
+
+
+def box_of_draws(
+    points: Float[Array, "p particles"],
+    weights: Float[Array, " particles"],
+    old_low: Float[Array, " p"],
+    old_high: Float[Array, " p"],
+    size: Float[Array, ""] | float = 1.0,
+) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+    """Where the draws are, within the present box: a large one has room for tails, a small one is resolved better."""
+    mean, sd = mean_and_sd(points, weights)
+    lowest = jnp.min(jnp.where(weights > 0.0, points, jnp.inf), axis=1)
+    highest = jnp.max(jnp.where(weights > 0.0, points, -jnp.inf), axis=1)
+    margin = size * _MARGIN * (highest - lowest)
+    low = jnp.maximum(jnp.minimum(mean - size * _REACH * sd, lowest - margin), old_low)
+    high = jnp.minimum(jnp.maximum(mean + size * _REACH * sd, highest + margin), old_high)
+    worth = (high - low < WORTH * (old_high - old_low)) & (high > low)
+    return jnp.where(worth, low, old_low), jnp.where(worth, high, old_high)
 
 
 class Marginals(eqx.Module):

@@ -33,6 +33,7 @@ from epf.model._model import (
     newest,
     observation_law,
     parameters,
+    traced,
     transition_law,
 )
 from epf.model._parameters import Parameters, Values
@@ -105,7 +106,7 @@ class Conjugate(Gibbs):
         def law(beta: Array, noise: dict[str, Array]) -> Distribution:
             return law_of(Values({**self._named(beta), **noise}))
 
-        kind = noise_of(where, law, self.coefficients, beta_0, unit)
+        kind = noise_of(where, law, beta_0, unit)
         if kind is None:
             return statistic
         residual = jnp.ravel(value) - gaussian_moments(law(beta_0, unit))[0]
@@ -232,17 +233,15 @@ class Conjugate(Gibbs):
 
 def require_conjugate(model: StateSpaceModel, u: Array | None) -> None:
     """Raise an error that says why, unless the statistic is exact for this model by its priors and traces of its laws."""
-    params = parameters(model)
 
-    def trace(theta: Float[Array, " p"]) -> None:
+    def follow(p: Values) -> None:
         gibbs = Conjugate.of(model)
-        p = params.named(theta)
         x = jnp.zeros(initial_law(model, p).event_shape)
         new = jnp.zeros(transition_law(model, p, x, u).event_shape)
         y = jnp.zeros(observation_law(model, p, x, u).event_shape)
         gibbs.update(gibbs.init(x), x, new, x, y, u)
 
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    traced(model, follow)
 
 
 def serves(model: StateSpaceModel, u: Array | None) -> bool:

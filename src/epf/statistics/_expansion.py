@@ -205,12 +205,12 @@ def _from_drift(self: Expansion, laws: Laws, place: Place) -> Float[Array, " ter
     else:
         assert isinstance(basis, Chebyshev)
         values = jax.vmap(white)(basis.nodes())
-        values = values.reshape(*sizes, *values.shape[1:])
         if self.of.size == prod(sizes):
+            values = values.reshape(*sizes, *values.shape[1:])
             for i, order in enumerate(self.of.orders):
                 values = along(_interpolation(order), values, i)
             return self._minus_half_the_square(values)
-        coefficients = self.of.sparse(from_values(values, len(sizes)))  # without the powers outside the set
+        coefficients = basis.transform(values)
     return -0.5 * jnp.sum(basis.multiply(coefficients, coefficients), axis=1)
 
 
@@ -283,8 +283,7 @@ def _from_density(self: Expansion, laws: Laws, place: Place) -> Float[Array, " t
     points = points_of(self.result)
     values = jax.vmap(log_density)(basis.origin + basis.scale * jnp.asarray(points))
     if points.shape[0] == prod(order + 1 for order in self.result.orders):
-        sizes = [order + 1 for order in self.result.orders]
-        return self.result.sparse(from_values(values.reshape(*sizes, *values.shape[1:]), len(sizes)))
+        return basis.transform(values)
     return along(_fit(self.result), values, 0)
 
 

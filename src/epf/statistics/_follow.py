@@ -21,12 +21,11 @@ from jaxtyping import Array, Bool, Float
 from epf.numerics._sums import mean_and_sd
 from epf.polynomial._basis import design_on_cube
 from epf.posterior._chart import locate, unit_grid
-from epf.statistics._base import Guide, some
+from epf.statistics._base import WORTH, Guide, box_of_draws, some
 from epf.statistics._log_density import PathPolynomial, PolynomialLogDensity
 
 _DROPS = (25.0, 16.0, 11.0, 8.0, 6.0, 5.0)  # nats
 _PRICE = 1.5  # of mass outside the box, relative to blur inside: a tail that is cut off never comes back
-_WORTH = 0.8  # of its old width: a box that shrinks less than that is not moved
 _GROWTH = 1.2  # the box is checked whenever the number of steps has grown by this factor
 # Nats of residual above which the box is checked before a step is expanded. For two parameters errors of one sign add up
 # over a thousand steps (STAR: sd of gamma 0.87 of the exact one with 0.05, 0.90 with 0.01).
@@ -36,7 +35,6 @@ _LOOKED_AT = 64  # particles from which a shared box is found
 _WATCHED = 16  # particles whose residual is measured at every step: on a grid of the box, or at some draws
 _CHECKPOINTS, _DRAWS = {1: 17, 2: 11}, 25
 _COST_POINTS = {1: 65, 2: 21}
-_REACH = 8.0  # standard deviations of the draws that a box of three or more parameters covers
 
 Total = Callable[[Float[Array, "points p boxes"]], Float[Array, "points particles"]]
 
@@ -84,8 +82,9 @@ def relocate(
 ) -> PathPolynomial:
     """The polynomials after a step on the boxes where the posterior is now."""
     if theta.shape[0] > 2:
-        low, high = _box_of_draws(gibbs, theta, before, weights)
-        return _on(gibbs, before, after, piece, theta, weights, low, high)
+        points = jax.vmap(gibbs.chart.point, -1, -1)(theta)
+        low, high = box_of_draws(points, weights, before.low[:, 0], before.high[:, 0])
+        return _on(gibbs, before, after, piece, theta, weights, low[:, None], high[:, None])
     # A shared box is found from some of the particles: it has a margin, and the densities of the others overlap theirs.
     every = partial(some, count=_LOOKED_AT if gibbs.shared else theta.shape[1])
     theirs, then, weight, draws = jax.tree.map(every, (before, after, weights, theta))
@@ -98,7 +97,7 @@ def relocate(
 
     def box(drop: Float[Array, ""]) -> tuple[Array, Array]:
         low, high = locate(log_density, old_low, old_high, drop)
-        worth = jnp.any(high - low < _WORTH * (old_high - old_low), axis=0)
+        worth = jnp.any(high - low < WORTH * (old_high - old_low), axis=0)
         return jnp.where(worth, low, old_low), jnp.where(worth, high, old_high)
 
     def attempt(i: Array, best: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -186,25 +185,6 @@ def _cost(gibbs: PolynomialLogDensity, total: Total, found: PathPolynomial) -> F
     variance = jnp.maximum(jnp.sum(share * gap**2, axis=0) - jnp.sum(share * gap, axis=0) ** 2, 0.0)
     cost = 0.5 * variance - _PRICE * (jax.nn.logsumexp(exact, axis=0) + jnp.sum(jnp.log(scale), axis=0))
     return jnp.where(jnp.isnan(cost), jnp.inf, cost)
-
-
-def _box_of_draws(
-    gibbs: PolynomialLogDensity,
-    theta: Float[Array, "p particles"],
-    before: PathPolynomial,
-    weights: Float[Array, " particles"],
-) -> tuple[Float[Array, "p 1"], Float[Array, "p 1"]]:
-    """For three or more parameters, from the draws: their range and half of it more, at least `_REACH` sds per side."""
-    points = jax.vmap(gibbs.chart.point, -1, -1)(theta)
-    mean, sd = mean_and_sd(points, weights)
-    lowest = jnp.min(jnp.where(weights > 0.0, points, jnp.inf), axis=1)
-    highest = jnp.max(jnp.where(weights > 0.0, points, -jnp.inf), axis=1)
-    low = jnp.minimum(mean - _REACH * sd, lowest - 0.5 * (highest - lowest))
-    high = jnp.maximum(mean + _REACH * sd, highest + 0.5 * (highest - lowest))
-    old_low, old_high = before.low[:, 0], before.high[:, 0]
-    low, high = jnp.maximum(low, old_low), jnp.minimum(high, old_high)
-    worth = (high - low < _WORTH * (old_high - old_low)) & (high > low)
-    return jnp.where(worth, low, old_low)[:, None], jnp.where(worth, high, old_high)[:, None]
 
 
 def residual_of(

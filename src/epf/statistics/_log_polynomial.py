@@ -20,7 +20,7 @@ from epf.numerics._compile import compiled_once
 from epf.numerics._keys import packed, particle_keys, unpacked
 from epf.polynomial._indices import Indices
 from epf.posterior._chart import Chart, prior_box
-from epf.posterior._quadrature import cumulative, grid, hermite, weights
+from epf.posterior._quadrature import Box, GridDensity, cumulative, grid, hermite, weights
 from epf.posterior.samplers._base import Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF, inverse_side_by_side, resolved
 from epf.statistics import _approximation as settings
@@ -51,16 +51,9 @@ class PolynomialMarginals(Marginals):
         cls, chart: Chart, density: Float[Array, "p points"], low: Float[Array, " p"], high: Float[Array, " p"]
     ) -> "PolynomialMarginals":
         """The marginals of one particle from their densities on the cube."""
-        points = density.shape[1]
-        origin, scale = 0.5 * (low + high), 0.5 * (high - low)
-        weight = jnp.asarray(weights(points), density.dtype)
-        cube = jnp.broadcast_to(jnp.asarray(grid(points), density.dtype)[:, None], (points, low.shape[0]))
-        theta = jax.vmap(lambda u: chart.theta(origin + scale * u))(cube).T
-        centre = chart.theta(origin)[:, None]  # differences from it keep their digits
-        mean = jnp.sum(density * weight * (theta - centre), axis=1)
-        variance = jnp.sum(density * weight * (theta - centre - mean[:, None]) ** 2, axis=1)
-        below = jnp.matmul(density, jnp.asarray(cumulative(points), density.dtype).T, precision="highest")
-        return cls(centre[:, 0] + mean, variance, density, below, low, high, chart)
+        mean, sd = GridDensity(Box(chart, low, high), density).moments()
+        below = jnp.matmul(density, jnp.asarray(cumulative(density.shape[1]), density.dtype).T, precision="highest")
+        return cls(mean, sd**2, density, below, low, high, chart)
 
     def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
         at = self._cube(points)

@@ -13,11 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys
 from epf.numerics._sums import mean_and_sd, quantiles
 from epf.posterior._chart import ends_at_support
-from epf.posterior._posterior import ErrorEstimate, Posterior, chosen_pairs
+from epf.posterior._posterior import ErrorEstimate, ParticlePosterior
 from epf.posterior._quadrature import Box, GridDensity
 from epf.statistics._base import Gibbs, Marginals
 from epf.statistics._log_polynomial import LogPolynomial
@@ -40,15 +39,11 @@ def _beyond(densities: Float[Array, "p points particles"]) -> Float[Array, "2 p 
     return jnp.where(slope > 0.0, ends * gap / jnp.maximum(slope, 1e-3), jnp.minimum(2.0 * ends, 1.0))
 
 
-class GibbsMixture(Posterior):
+class GibbsMixture(ParticlePosterior):
     """sum_i w_i p(theta | path i)."""
 
-    parameters: Parameters
     gibbs: Gibbs
     statistic: Any
-    theta: Float[Array, "p particles"]
-    x: Float[Array, "*state particles"]
-    weights: Float[Array, " particles"]
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         pooled = self._on_one_grid()
@@ -102,16 +97,6 @@ class GibbsMixture(Posterior):
         chosen = jax.random.choice(k_choice, self.weights.shape[0], (count,), p=self.weights)
         statistic, theta = jax.tree.map(lambda leaf: leaf[..., chosen], (self.statistic, self.theta))
         return jax.vmap(self.gibbs.draw, in_axes=-1)(particle_keys(k_draw, count), statistic, theta)
-
-    @property
-    def in_pairs(self) -> bool:
-        return True
-
-    def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
-        return chosen_pairs(key, self.theta, self.x, self.weights, count)
-
-    def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
-        return mean_and_sd(self.x, self.weights)
 
     def error(self) -> ErrorEstimate:
         """What lies beyond the ends of the boxes; the Monte Carlo error is known from islands, the expansion's per step."""

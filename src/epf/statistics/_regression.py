@@ -5,16 +5,21 @@ z is the residual at the prior mean. The sums are sufficient; rows are not store
 """
 
 from collections.abc import Callable
-from typing import Any
+from math import prod
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from epf.errors import UnsupportedModelError
-from epf.model._laws import gaussian_moments, is_gaussian, observed, without_missing
-from epf.model._tracing import depends_on, homogeneity, is_affine
+from epf.model._laws import is_gaussian, observed, without_missing
+from epf.model._tracing import depends_on
+from epf.model.structure._algebra import Sum
+from epf.model.structure._functions import Functions
+from epf.model.structure._program import UnreadableError, as_array, read
 from epf.numerics._linear_algebra import cholesky, solve_lower
 from epf.numerics._sums import Compensated
 
@@ -65,43 +70,64 @@ class Sums(eqx.Module):
         return self.zz.value - 2.0 * cross + delta @ self.FF.value @ delta
 
 
-def noise_of(where: str, law: Law, coefficients: tuple[str, ...], beta: Array, noise: dict[str, Array]) -> str | None:
+def noise_of(where: str, law: Law, beta: Array, noise: dict[str, Array]) -> str | None:
     """The name of the variance of a law's noise: "" if it is known, None if the law does not depend on the parameters.
 
-    This is proved from the trace of the law; a law for which it cannot be proved is refused, with the reason.
+    The law must be Gaussian, its mean linear in the coefficients alone, and its covariance known or proportional to one
+    variance, or one unknown matrix. The reader of models proves that; a law for which it cannot is refused.
     """
     if not depends_on(lambda both: law(*both), (beta, noise)):
         return None
-
-    def refuse(what: str) -> UnsupportedModelError:
-        return UnsupportedModelError(f"Storvik cannot learn from {where}(): {what}; {ALTERNATIVE}.")
-
+    refused = UnsupportedModelError(f"{where}() is not a linear regression with normal noise: {ALTERNATIVE}.")
     if not is_gaussian(law(beta, noise)):
-        raise refuse("it depends on unknown parameters and is not Gaussian")
+        raise refused
 
     def mean(beta: Array, noise: dict[str, Array]) -> Array:
-        return gaussian_moments(law(beta, noise))[0]
+        return law(beta, noise).mean
 
-    def covariance(part: Any, rest: dict[str, Array], beta: Array) -> Array:
-        return gaussian_moments(law(beta, {**rest, **part}))[1]
+    def spread(beta: Array, noise: dict[str, Array]) -> Array:
+        found = law(beta, noise)
+        return getattr(found, "covariance_matrix", found.variance)
 
-    if not is_affine(mean, beta, noise):
-        raise refuse(f"its mean is not linear in {', '.join(coefficients)}")
-    if depends_on(lambda noise, beta: mean(beta, noise), noise, beta):
-        raise refuse(f"its mean depends on the variance {', '.join(noise)}")
-    if depends_on(lambda beta, noise: covariance({}, noise, beta), beta, noise):
-        raise refuse(f"its variance depends on {', '.join(coefficients)}")
-    active = [name for name in noise if depends_on(covariance, {name: noise[name]}, noise, beta)]
-    if not active:
+    if not _factors(mean, beta, noise) <= {(), ("",)}:
+        raise refused
+    if not depends_on(lambda both: spread(*both), (beta, noise)):
         return ""
-    if len(active) > 1:
-        raise refuse(f"its variance depends on {' and '.join(active)} together")
-    (name,) = active
-    if noise[name].ndim == 0:
-        if homogeneity(covariance, {name: noise[name]}, noise, beta) != 1.0:
-            raise refuse(f"its variance is not seen to be proportional to {name}; write it as dist.Normal(mean, "
-                         f"jnp.sqrt(p.{name}))")  # fmt: skip
-    elif where != "transition" or getattr(law(beta, noise), "covariance_matrix", None) is not noise[name]:
-        raise refuse(f"{name} must be the whole covariance of the transition: write it as "
-                     f"dist.MultivariateNormal(mean, covariance_matrix=p.{name})")  # fmt: skip
+    found = _factors(spread, beta, noise)
+    name = next((name for name in noise if found == {(name,)}), None)
+    if name is None:
+        raise refused
+    is_whole = where == "transition" and getattr(law(beta, noise), "covariance_matrix", None) is noise[name]
+    if noise[name].ndim and not is_whole:
+        raise refused
     return name
+
+
+def _factors(function: Callable[..., Array], beta: Array, noise: dict[str, Array]) -> set[tuple[str, ...] | None]:
+    """The parameters in each product of which the entries of a function are sums; "" is a coefficient.
+
+    None stands for anything that is not a product of parameters and known numbers.
+    """
+    algebra, program = Functions(), jax.make_jaxpr(function)(beta, noise)
+    inputs = [_atoms(algebra, "", beta.shape), *(_atoms(algebra, name, noise[name].shape) for name in sorted(noise))]
+    try:
+        (value,) = read(algebra, program.jaxpr, program.consts, inputs)
+    except UnreadableError:
+        return {None}
+    sums = [one if isinstance(one, Sum) else algebra.constant(one) for one in np.ravel(value)]
+    found: set[tuple[str, ...] | None] = set()
+    for product in (product for one in sums for product in one.terms):
+        mixed = [(atom, exponent) for atom, exponent in product if atom.thetas]
+        plain = all(atom.name == "theta" and exponent == 1 for atom, exponent in mixed)
+        found.add(tuple(atom.detail[0] for atom, _ in mixed) if plain else None)
+    return found
+
+
+def _atoms(algebra: Functions, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """The entries of one parameter; a variance is never negative."""
+    never_negative = bool(name) and not shape
+    atoms = [
+        algebra.atom("theta", (), (name, i), thetas=(i,), never_negative=never_negative, always_real=True)
+        for i in range(prod(shape))
+    ]
+    return as_array([algebra.single(atom) for atom in atoms], shape)

@@ -30,7 +30,7 @@ from epf.numerics._keys import packed, particle_keys, root_key, threefry_key, un
 from epf.numerics._linear_algebra import semidefinite_root
 from epf.numerics._sums import Compensated
 from epf.statistics._awkward import MOST, Awkward, Polynomials
-from epf.statistics._base import Gibbs, Guide, Marginals, some
+from epf.statistics._base import Gibbs, Guide, Marginals, box_of_draws, some
 from epf.statistics._lines import along_lines
 
 _PRIOR_DRAWS = 256
@@ -65,7 +65,7 @@ class Separable(Gibbs):
     @classmethod
     def of(cls, model: StateSpaceModel, structure: Structure) -> "Separable":
         params = parameters(model)
-        params.require_unbounded()
+        params.require_unbounded("Storvik")
         with evaluated():
             awkward = None if structure.separable else Awkward.of(structure)
             return cls(model, params, structure, _prior_sd(params), awkward)
@@ -203,12 +203,13 @@ class Separable(Gibbs):
 
         def look() -> PathSums:
             sizes = jnp.asarray(_SIZES if theta.shape[1] >= _FEW else _SIZES[:1])
+            points = jax.vmap(awkward.point, -1, -1)(theta)
 
             def is_coarse(tried: tuple[Array, Array, Array]) -> Array:
                 return (tried[0] < len(sizes)) & (self._residual(theta, *tried[1:], weights, piece) > _TOLERANCE)
 
             def smaller(tried: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-                return tried[0] + 1, *awkward.box_of(polynomials, theta, weights, sizes[tried[0]])
+                return tried[0] + 1, *box_of_draws(points, weights, *polynomials.box, sizes[tried[0]])
 
             first = smaller((jnp.asarray(0), *polynomials.box))
             _, low, high = jax.lax.while_loop(is_coarse, smaller, first)

@@ -19,7 +19,7 @@ import numpy as np
 
 from epf.errors import CheckpointError, warn
 from epf.filters._base import BoundFilter, Filter, start, strong
-from epf.model._model import StateSpaceModel, check_is_model, initial_law, observation_law, parameters
+from epf.model._model import StateSpaceModel, check_is_model, shapes
 from epf.numerics._keys import root_key
 from epf.offline._base import MarkovChains, Offline, Sequential
 from epf.storage._files import replace_all
@@ -184,16 +184,7 @@ def number(path: Path, facts: Mapping[str, Any], name: str) -> float:
 
 def observation_shape(model: StateSpaceModel, inputs: int) -> tuple[int, ...]:
     """The shape of one observation; nothing is computed."""
-    u = jax.ShapeDtypeStruct((inputs,), _float()) if inputs else None
-    params, found = parameters(model), []
-
-    def trace(theta: jax.Array, u: jax.Array | None) -> None:
-        p = params.named(theta)
-        x = jnp.zeros(initial_law(model, p).event_shape)
-        found.append(tuple(observation_law(model, p, x, u).event_shape))
-
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), _float()), u)
-    return found[0]
+    return shapes(model, jnp.zeros(inputs) if inputs else None)[1]
 
 
 def versions() -> dict[str, str]:

@@ -5,8 +5,6 @@ state after it, a state depends on nothing later, so its law given that state is
 these chains backward are exact, and they take lags x values x values numbers.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,13 +17,14 @@ from epf.model._model import (
     StateSpaceModel,
     advance,
     first_law,
-    initial_law,
     newest,
     observation_law,
     parameters,
+    state_shape,
+    traced,
     transition_law,
 )
-from epf.model._parameters import Parameters
+from epf.model._parameters import Parameters, Values
 
 _MOST_VALUES = 64
 
@@ -83,22 +82,18 @@ class FiniteFilters(eqx.Module):
     @classmethod
     def of(cls, model: StateSpaceModel, u: Array | None) -> "FiniteFilters | None":
         """The filters for this model, or None if its state is not one of a few numbers, or some such of earlier times."""
-        params = parameters(model)
-        found: list[Any] = []
+        params, shape = parameters(model), state_shape(model)
 
-        def trace(theta: Array) -> None:
-            p = params.named(theta)
-            first, shape = first_law(model, p), initial_law(model, p).event_shape
-            law = transition_law(model, p, jnp.zeros(shape), u)
+        def values_of(p: Values) -> int | None:
+            first, law = first_law(model, p), transition_law(model, p, jnp.zeros(shape), u)
             starts = support(first).is_discrete or isinstance(first, Delta)
-            if _is_finite(law) and starts and first.event_shape == () == law.event_shape:
-                now = newest(model, jnp.zeros(shape))
-                found.extend([(law.enumerate_support(expand=False).shape[0], shape)] if now.shape == () else [])
+            numbers = first.event_shape == () == law.event_shape and newest(model, jnp.zeros(shape)).shape == ()
+            return law.enumerate_support(expand=False).shape[0] if _is_finite(law) and starts and numbers else None
 
-        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-        if not found or found[0][0] > _MOST_VALUES:
+        count = traced(model, values_of)
+        if count is None or count > _MOST_VALUES:
             return None
-        x, p = jnp.zeros(found[0][1]), params.named(params.sample(jax.random.key(0)))
+        x, p = jnp.zeros(shape), params.named(params.sample(jax.random.key(0)))
         first = first_law(model, p)
         values = jnp.asarray(transition_law(model, p, x, u).enumerate_support(expand=False), float)
         kept = jax.vmap(lambda value: newest(model, advance(model, x, value)))(values)

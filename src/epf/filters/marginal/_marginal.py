@@ -21,7 +21,6 @@ from epf.filters.marginal._nodes import Points
 from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.model._model import StateSpaceModel, may_lack_inputs, parameters
 from epf.model._settings import count, flag, instance, number
-from epf.posterior._chart import Chart
 from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
 from epf.smc.resampling import Resampling, Systematic
@@ -63,7 +62,8 @@ class MarginalEPF(Filter):
         params = parameters(model)
         if params.size == 0:
             raise UnsupportedModelError("MarginalEPF learns parameters, and this model has none unknown: use epf.SIR.")
-        p = params.size
+        params.require_unbounded("MarginalEPF")
+        q = params.free_size
         filters: Any = None
         if self.exact:
             with may_lack_inputs(model, u):
@@ -71,10 +71,10 @@ class MarginalEPF(Filter):
                 # Who names a proposal asks for particles.
                 if filters is None and isinstance(self.proposal, Automatic):
                     filters = QuadratureFilters.of(model, u, self.points)
-        nodes = self.nodes or (1 if filters is None else _CHEAP) * max(_FEWEST * min(p, 4), _SCATTERED * p * p)
+        nodes = self.nodes or (1 if filters is None else _CHEAP) * max(_FEWEST * min(q, 4), _SCATTERED * q * q)
         if filters is None:
             proposal = resolve_proposal(self.proposal, model, u)
             filters = Filters(-(-self.particles // _STREAMS), proposal, self.resampling, streams=_STREAMS)
-        chart, moves = Chart.of_real_line(params), self.regrid and self.discount >= 1.0
-        points, first = Points.of(nodes, p), prior_proposal(chart)
-        return MarginalNodes(model, params, self.catch_up, chart, points, first, filters, nodes, moves, self.discount)
+        moves = self.regrid and self.discount >= 1.0
+        points, first = Points.of(nodes, q), prior_proposal(params)
+        return MarginalNodes(model, params, self.catch_up, points, first, filters, nodes, moves, self.discount)

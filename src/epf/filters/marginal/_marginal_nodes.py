@@ -28,7 +28,6 @@ from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._compile import compiled_once
 from epf.numerics._keys import packed, particle_keys, root_key, unpacked
-from epf.posterior._chart import Chart
 
 NONE = -1  # `replayed` while there are no new filters
 _FEW = 0.3  # share of the nodes: new ones are drawn when the effective number falls below it
@@ -76,7 +75,6 @@ class MarginalNodes(ReplayingFilter):
     model: StateSpaceModel
     parameters: Parameters
     replays: int = eqx.field(static=True)
-    chart: Chart
     points: Points
     first: SkewStudent
     """The distribution of the first nodes."""
@@ -90,7 +88,7 @@ class MarginalNodes(ReplayingFilter):
         nodes = self._fresh(self.first, jnp.asarray(0), packed(key)).weighed()
         counts = jnp.asarray(0), jnp.asarray(NONE), jnp.asarray(0)
         fits = jnp.asarray(float(self.nodes)), jnp.asarray(0), jnp.asarray(False)
-        surface = Surface.of_prior(self.chart, nodes, self.points.surface)
+        surface = Surface.of_prior(self.parameters, nodes, self.points.surface)
         return MarginalState(nodes, surface, nodes, *counts, *fits, packed(key))
 
     def step(
@@ -143,7 +141,7 @@ class MarginalNodes(ReplayingFilter):
         return after, info
 
     def posterior(self, state: MarginalState) -> NodePosterior:
-        return NodePosterior.of(self.chart, state.old, state.surface, self.points.surface)
+        return NodePosterior.of(self.parameters, state.old, state.surface, self.points.surface)
 
     def next_replayed(self, state: MarginalState) -> Int[Array, ""]:
         # While the step's own observation is among the first `replays`, filters may begin again within the step.
@@ -205,7 +203,7 @@ class MarginalNodes(ReplayingFilter):
         stalled = ~higher & ~narrower & (_PROGRESS * nodes.effective < old.effective)
         return MarginalState(
             kept,
-            Surface.through(self.chart, kept, self.points.surface),
+            Surface.through(self.parameters, kept, self.points.surface),
             state.new,
             state.t,
             jnp.where(first, state.replayed, NONE),
@@ -256,8 +254,8 @@ class MarginalNodes(ReplayingFilter):
 
     def _fresh(self, proposal: SkewStudent, number: Array, seed: UInt32[Array, "3"]) -> Nodes:
         """New nodes, whose filters have seen nothing yet."""
-        shift = jax.random.uniform(jax.random.fold_in(unpacked(seed), -1 - number), (self.parameters.size,))
-        nodes = Nodes.drawn(self.chart, proposal, self.points.shifted(shift), self.filters.streams)
+        shift = jax.random.uniform(jax.random.fold_in(unpacked(seed), -1 - number), (self.parameters.free_size,))
+        nodes = Nodes.drawn(self.parameters, proposal, self.points.shifted(shift), self.filters.streams)
         bank = self.filters.start(unpacked(seed), self.model, self._thetas(nodes))
         return eqx.tree_at(lambda n: n.bank, nodes, bank, is_leaf=lambda leaf: leaf is None)
 
@@ -279,10 +277,10 @@ class MarginalNodes(ReplayingFilter):
 
 
 @compiled_once
-def prior_proposal(chart: Chart) -> SkewStudent:
+def prior_proposal(params: Parameters) -> SkewStudent:
     """The distribution for draws of the prior, clipped where its tails are heavy."""
     keys = particle_keys(root_key(0), _PRIOR_DRAWS)
-    draws = jax.vmap(lambda key: chart.point(chart.parameters.sample(key)))(keys)
+    draws = jax.vmap(lambda key: params.unconstrain(params.sample(key)))(keys)
     low, middle, high = jnp.nanquantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
     reach = _REACH * 0.5 * (high - low)
     return fitted(jnp.clip(draws, middle - reach, middle + reach), jnp.full(_PRIOR_DRAWS, 1.0 / _PRIOR_DRAWS))

@@ -21,9 +21,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from epf.filters.marginal._distribution import FREEDOM, SkewStudent
+from epf.model._parameters import Parameters
 from epf.numerics._linear_algebra import cholesky, solve
 from epf.numerics._sums import Compensated
-from epf.posterior._chart import Chart
 
 _HALVINGS = 20
 _BLOCK = 20  # steps over which the errors of a filter are correlated
@@ -37,9 +37,10 @@ class Nodes(eqx.Module):
     """Nodes, the distribution they were drawn from, and what their filters have found."""
 
     proposal: SkewStudent
-    white: Float[Array, "nodes p"]
+    white: Float[Array, "nodes q"]
     """The nodes in units of the distribution that they were drawn from."""
-    z: Float[Array, "nodes p"]
+    z: Float[Array, "nodes q"]
+    """The same in unbounded coordinates, of which there are fewer than parameters where those have a sum, say."""
     theta: Float[Array, "nodes p"]
     log_ratio: Float[Array, " nodes"]
     """Prior over the density that the nodes were drawn from."""
@@ -64,16 +65,16 @@ class Nodes(eqx.Module):
     bank: Any
 
     @classmethod
-    def drawn(cls, chart: Chart, proposal: SkewStudent, white: Float[Array, "nodes p"], streams: int) -> "Nodes":
+    def drawn(cls, params: Parameters, proposal: SkewStudent, white: Float[Array, "nodes q"], streams: int) -> "Nodes":
         """Nodes without filters, which have seen nothing."""
         z, none = proposal.point(white), jnp.zeros(white.shape[0])
-        log_ratio = jax.vmap(chart.log_prior)(z) - proposal.log_density(white)
+        log_ratio = jax.vmap(params.log_prior_free)(z) - proposal.log_density(white)
         many, weights = (
             jnp.zeros((streams, white.shape[0])),
             (none, jnp.ones_like(none) / len(none), jnp.zeros(()), none),
         )
         found = many, Compensated.zero(), many, none, none, jnp.asarray(0), *weights, None
-        return cls(proposal, white, z, jax.vmap(chart.theta)(z), log_ratio, *found)
+        return cls(proposal, white, z, jax.vmap(params.constrain)(z), log_ratio, *found)
 
     def taken(self, increments: Float[Array, "streams nodes"], bank: Any, rounding: Array | None) -> "Nodes":
         """The nodes after an observation, with the largest log-likelihood at zero: what it was is added to the level."""
@@ -196,17 +197,17 @@ class Points(eqx.Module):
     They are arrays of the bound filter and not constants of its program, which XLA would take seconds to fold.
     """
 
-    uniform: Float[Array, "nodes p"]
+    uniform: Float[Array, "nodes q"]
     radius: Float[Array, " nodes"]
     """What stretches normal points to Student's."""
-    surface: Float[Array, "points p"]
+    surface: Float[Array, "points q"]
 
     @classmethod
     def of(cls, nodes: int, p: int) -> "Points":
         uniform, radius = _uniform_points(nodes, p)
         return cls(*(jnp.asarray(part, float) for part in (uniform, radius, _white_points(max(_POINTS, nodes), p))))
 
-    def shifted(self, shift: Float[Array, " p"]) -> Float[Array, "nodes p"]:
+    def shifted(self, shift: Float[Array, " q"]) -> Float[Array, "nodes q"]:
         """The points of the nodes, shifted on the unit torus."""
         share = jnp.mod(self.uniform + shift, 1.0)
         return jax.scipy.special.ndtri(jnp.clip(share, 1e-6, 1.0 - 1e-6)) * self.radius[:, None]

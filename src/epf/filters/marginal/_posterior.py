@@ -7,8 +7,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters.marginal._distribution import white_log_density
 from epf.filters.marginal._nodes import Nodes
+from epf.model._parameters import Parameters
 from epf.polynomial._kriging import krige, terms
-from epf.posterior._chart import Chart
 from epf.posterior._posterior import ErrorEstimate, WeightedThetas, shifts, standard_error, student
 
 # Nats at nodes left out, up to which the smooth function stands for the log-posterior. It passes through the nodes that it
@@ -23,6 +23,7 @@ _FAR = 4.0  # nats below the peak at which a node's value begins to matter less
 _BANDWIDTH = 0.1  # standard deviations
 _ERRORS = 3.0  # standard errors, within which two ways to compute means and variances must agree
 _LEFT_OF_BIAS = 1.0 / 3.0  # of the correction: measured on an AR(1), T = 1000 to 20 000 (docs/measurements.md)
+_CONSTANT = 1e-5  # relative: what varies by less over the nodes varies by rounding
 _OUTERMOST = 1.0 / 32.0  # share of the nodes on each side of each parameter that tells of mass beyond
 
 
@@ -41,17 +42,17 @@ class Surface(eqx.Module):
     trusted: Bool[Array, ""]
 
     @classmethod
-    def of_prior(cls, chart: Chart, nodes: Nodes, standard: Float[Array, "points p"]) -> "Surface":
+    def of_prior(cls, params: Parameters, nodes: Nodes, standard: Float[Array, "points q"]) -> "Surface":
         """The prior itself, while nothing was seen."""
-        log_prior = jax.vmap(chart.log_prior)(nodes.proposal.point(standard))
+        log_prior = jax.vmap(params.log_prior_free)(nodes.proposal.point(standard))
         apart = jnp.zeros((nodes.values.shape[0], standard.shape[0]))
         return cls(log_prior - white_log_density(standard), apart, jnp.zeros(nodes.z.shape[0]), jnp.asarray(True))
 
     @classmethod
-    def through(cls, chart: Chart, nodes: Nodes, standard: Float[Array, "points p"]) -> "Surface":
+    def through(cls, params: Parameters, nodes: Nodes, standard: Float[Array, "points q"]) -> "Surface":
         """The function through the nodes, at these points; none where they are fewer than a quadratic needs."""
-        (count, p), streams = nodes.z.shape, nodes.values.shape[0]
-        if count < _SPARE * terms(p):
+        (count, q), streams = nodes.z.shape, nodes.values.shape[0]
+        if count < _SPARE * terms(q):
             none = jnp.zeros(standard.shape[0])
             return cls(none, jnp.zeros((streams, standard.shape[0])), jnp.ones(count), jnp.asarray(False))
         white = nodes.white
@@ -60,7 +61,7 @@ class Surface(eqx.Module):
         below = jnp.where(jnp.isfinite(below), jnp.minimum(below, _LOWEST), _LOWEST)
         # Where there are more nodes than the fit can have, it has some from the tails too: through the highest alone, it
         # would extrapolate a parabola. The sort is stable, and the first points of a Sobol sequence are spread like all.
-        among = jnp.argsort(jnp.maximum(below - _WITHIN, 0.0))[: max(_MOST * terms(p), _AT_LEAST)]
+        among = jnp.argsort(jnp.maximum(below - _WITHIN, 0.0))[: max(_MOST * terms(q), _AT_LEAST)]
         near, apart = below[among], jnp.clip(nodes.apart(), -_LOWEST, _LOWEST).T[among]
         function, missed = krige(
             white[among], jnp.concatenate([-near[:, None], apart], axis=1), 1.0 + jnp.square(near / _FAR)
@@ -74,7 +75,7 @@ class Surface(eqx.Module):
         log_density = found[:, 0] - white_log_density(standard)
         smooth = jax.nn.softmax(log_density)
         trusted = jnp.sqrt(jnp.maximum(own, claimed) @ jnp.square(left_out)) < _TRUSTED
-        theta = jax.vmap(chart.theta)(nodes.proposal.point(standard))
+        theta = jax.vmap(params.constrain)(nodes.proposal.point(standard))
         trusted &= jnp.all(jnp.isfinite(smooth)) & _agree(theta, smooth, nodes.theta, own)
         return cls(log_density, found[:, 1:].T, jnp.where(trusted, left_out, 1.0), trusted)
 
@@ -86,17 +87,17 @@ class NodePosterior(WeightedThetas):
     that are left over have no weight.
     """
 
-    white: Float[Array, "particles p"]
+    white: Float[Array, "particles q"]
     """The points of theta in units of the distribution that the nodes were drawn from."""
     nodes: Nodes
     node_weights: Float[Array, " nodes"]
     surface: Surface
 
     @classmethod
-    def of(cls, chart: Chart, nodes: Nodes, surface: Surface, standard: Float[Array, "points p"]) -> "NodePosterior":
+    def of(cls, params: Parameters, nodes: Nodes, surface: Surface, standard: Float[Array, "points q"]) -> "NodePosterior":
         white, weights = weighted_points(nodes, surface, standard)
-        theta = jax.vmap(chart.theta)(nodes.proposal.point(white)).T
-        return cls(chart.parameters, theta, weights, white, nodes, nodes.weights, surface)
+        theta = jax.vmap(params.constrain)(nodes.proposal.point(white)).T
+        return cls(params, theta, weights, white, nodes, nodes.weights, surface)
 
     @property
     def trusted(self) -> Bool[Array, ""]:
@@ -115,7 +116,7 @@ class NodePosterior(WeightedThetas):
         k_point, k_stream, k_x = jax.random.split(key, 3)
         chosen = jax.random.choice(k_point, self.weights.shape[0], (count,), p=self.weights)
 
-        def nearest(white: Float[Array, " p"]) -> Int[Array, ""]:
+        def nearest(white: Float[Array, " q"]) -> Int[Array, ""]:
             gap = jnp.sum(jnp.square(self.nodes.white - white), axis=1)
             return jnp.argmin(jnp.where(self.node_weights > 0.0, gap, jnp.inf))
 
@@ -156,7 +157,11 @@ class NodePosterior(WeightedThetas):
         dead = weights @ jnp.any(~nodes.alive, axis=0)
         lost = dead + jnp.sqrt(weights @ nodes.rounding)
         numbers = jnp.where(jnp.isfinite(sd) & (sd > 0.0), lost, jnp.inf) * jnp.ones((2, 1))
-        return ErrorEstimate(monte_carlo, bias, expansion, truncation, numbers)
+        # An element that the support makes a constant (the diagonal of a correlation matrix) has no error.
+        reach = jnp.max(theta, axis=0) - jnp.min(theta, axis=0)
+        constant = ~jnp.asarray(self.parameters.elementwise) & (reach < _CONSTANT * jnp.max(jnp.abs(theta), axis=0))
+        parts = monte_carlo, bias, expansion, truncation, numbers
+        return ErrorEstimate(*(jnp.where(constant, 0.0, part) for part in parts))
 
     def _beyond(self, white: Float[Array, "nodes p"]) -> Float[Array, "2 p"]:
         """What may lie beyond the nodes on either side of each parameter, times how far out they are.
@@ -176,8 +181,8 @@ class NodePosterior(WeightedThetas):
 
 
 def weighted_points(
-    nodes: Nodes, surface: Surface, standard: Float[Array, "points p"]
-) -> tuple[Float[Array, "points p"], Float[Array, " points"]]:
+    nodes: Nodes, surface: Surface, standard: Float[Array, "points q"]
+) -> tuple[Float[Array, "points q"], Float[Array, " points"]]:
     """The points that stand for the posterior, in units of the nodes' distribution, and their weights."""
     count = nodes.z.shape[0]
     over = standard.shape[0] - count

@@ -38,7 +38,6 @@ from epf.model._settings import count, flag, instance, number
 from epf.numerics._keys import particle_keys, root_key
 from epf.numerics._sums import Plain
 from epf.polynomial import _basis as basis
-from epf.polynomial import _collocation as collocation
 from epf.polynomial import _maximum as maximum
 from epf.posterior._chart import Chart
 from epf.posterior._posterior import PointPosterior
@@ -206,7 +205,7 @@ class BoundOnlineEM(BoundParticleFilter):
 
         prior = jnp.zeros_like(Q[ALL])
         if settings.prior:  # as one more term of a sum of t + 1
-            prior = collocation.expand(self.gibbs.chart.log_prior, box).at[0].set(0.0) / (t + 1.0)
+            prior = box.expand(self.gibbs.chart.log_prior).at[0].set(0.0) / (t + 1.0)
         begun = t >= settings.burn_in
         tops = jnp.stack([_top(box, Q[k] + prior, common.tops[k]) for k in (RECENT, ALL)])
         tops = jnp.where(begun, tops, common.tops)
@@ -240,7 +239,8 @@ class BoundOnlineEM(BoundParticleFilter):
         return RECENT if self.settings.averaging is None else ALL
 
     def posterior(self, state: Cloud) -> PointPosterior:
-        return PointPosterior(self.parameters, self.gibbs.chart.theta(state.common.z), state.x, state.weights)
+        theta = _spread(self.gibbs.chart.theta(state.common.z), state.weights.shape[0])
+        return PointPosterior(self.parameters, theta, state.weights, state.x)
 
     def describe(self) -> dict[str, str]:
         settings = self.settings

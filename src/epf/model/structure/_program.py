@@ -54,13 +54,16 @@ class UnreadableError(Exception):
 
 def read(algebra: Functions, jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
     """The outputs of a program."""
-    known: dict[Any, Value] = {var: _held(algebra, c) for var, c in zip(jaxpr.constvars, constants, strict=True)}
+    equations = needed(jaxpr)
+    used = {id(var) for equation in equations for var in equation.invars} | set(map(id, jaxpr.outvars))
+    given = [(var, c) for var, c in zip(jaxpr.constvars, constants, strict=True) if id(var) in used]
+    known: dict[Any, Value] = {var: _held(algebra, c) for var, c in given}
     known.update(zip(jaxpr.invars, inputs, strict=True))
 
     def look(var: Any) -> Value:
         return np.asarray(var.val) if isinstance(var, Literal) else known[var]
 
-    for equation in needed(jaxpr):
+    for equation in equations:
         values = [look(var) for var in equation.invars]
         if any(prod(var.aval.shape) > _LARGE for var in equation.outvars):
             raise UnreadableError(f"it has arrays of more than {_LARGE} numbers")

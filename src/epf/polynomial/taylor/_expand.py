@@ -1,4 +1,4 @@
-"""A program evaluated on power series: Taylor-mode differentiation of whatever jax can trace.
+"""A program evaluated on power series: Taylor-mode differentiation of whatever jax can trace, but for long loops.
 
 The program is a jaxpr, and each of its operations is one of four kinds.
 
@@ -29,7 +29,6 @@ from epf.errors import UnsupportedModelError
 from epf.model._tracing import CALLS, at_once, binding, body, is_float, is_plain, needed
 from epf.polynomial._basis import Monomial
 from epf.polynomial._indices import Exponent, Indices
-from epf.polynomial._structure import BILINEAR, constant_exponent, linear_operands
 from epf.polynomial.taylor._series import (
     CONTROL,
     Coefficient,
@@ -42,6 +41,23 @@ from epf.polynomial.taylor._series import (
     quotient,
     radial,
 )
+
+# Operations that are jointly linear in some of their operands; the others (indices, conditions) must be constants.
+_EVERY = slice(None)
+_LINEAR_IN: dict[str, slice] = {
+    **dict.fromkeys(
+        ("add", "sub", "neg", "add_any", "broadcast_in_dim", "concatenate", "pad", "reshape", "squeeze", "expand_dims",
+         "rev", "transpose", "slice", "reduce_sum", "cumsum", "copy", "copy_p", "split", "stack", "unstack",
+         "convert_element_type", "reduce_precision", "optimization_barrier", "real", "imag"), _EVERY
+    ),
+    "gather": slice(0, 1),
+    "dynamic_slice": slice(0, 1),
+    "dynamic_update_slice": slice(0, 2),
+    "scatter": slice(0, 3, 2),
+    "scatter-add": slice(0, 3, 2),
+    "select_n": slice(1, None),
+}  # fmt: skip
+_BILINEAR = {"mul", "dot_general", "conv_general_dilated"}
 
 
 def expand(function: Callable[[Float[Array, " parameters"]], Any], basis: Monomial) -> Any:
@@ -113,10 +129,6 @@ class Propagation:
         found = [series[k] for k in self.indices.exponents]
         return jnp.stack([zero if c is None else jnp.broadcast_to(c, like.shape).astype(like.dtype) for c in found])
 
-    def from_dense(self, stack: Any) -> Series:
-        """Undoes `dense`."""
-        return Series(dict(zip(self.indices.exponents, stack, strict=True)).get)
-
     def at_centre(self, value: Value, like: Any) -> Any:
         """The value where all u are 0."""
         first = value[self.indices.exponents[0]] if isinstance(value, Series) else value
@@ -130,7 +142,7 @@ class Propagation:
         if name in CALLS and (called := body(equation)) is not None:
             return self.run(called.jaxpr, called.consts, inputs, whole)
         if name in CONTROL:
-            return CONTROL[name](self, equation, inputs)
+            return CONTROL[name](self, equation, inputs, whole)
         first = [self.at_centre(value, var.aval) for value, var in zip(inputs, equation.invars, strict=True)]
         if not any(is_float(var) for var in equation.outvars):
             return bind(*first)
@@ -138,10 +150,10 @@ class Propagation:
         series = [
             v if isinstance(v, Series) else nothing() if not whole and _is_zero(v) else constant(v) for v in inputs
         ]
-        positions, exponent = linear_operands(equation), constant_exponent(equation)
+        positions, exponent = _linear_operands(equation), _constant_exponent(equation)
         if positions is not None:
             return _linear(equation, series, positions, first)
-        if name in BILINEAR:
+        if name in _BILINEAR:
             return [product(*series, times=lambda a, b: bind(a, b)[0])]
         if name == "div":
             return [quotient(*series, times=jnp.multiply, solve=_divide)]
@@ -210,6 +222,22 @@ def _linear(equation: Any, operands: list[Series], positions: Sequence[int], cen
 
     lowest = min(operands[i].lowest for i in positions)
     return [Series(lambda k, n=n: outputs(k)[n], lowest) for n in range(len(equation.outvars))]
+
+
+def _linear_operands(equation: Any) -> Sequence[int] | None:
+    """The operands in which an operation is linear, or None if it is not known to be."""
+    positions = _LINEAR_IN.get(equation.primitive.name)
+    return None if positions is None or not is_float(equation.outvars[0]) else range(len(equation.invars))[positions]
+
+
+def _constant_exponent(equation: Any) -> float | None:
+    """y of f^y, if it stands in the program as one number."""
+    name = equation.primitive.name
+    if name == "integer_pow":
+        return float(equation.params["y"])
+    if name == "pow":
+        return float(equation.invars[1].val) if isinstance(equation.invars[1], Literal) else None
+    return {"square": 2.0, "sqrt": 1 / 2, "rsqrt": -1 / 2, "cbrt": 1 / 3}.get(name)
 
 
 def _divide(b: Coefficient, rest: Any) -> Any:

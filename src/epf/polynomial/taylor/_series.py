@@ -4,8 +4,7 @@ A series stands for sum_k a_k u^k over multi-indices k. That it is lazy lets a s
 coefficients of exp(f) of total degree d need those of exp(f) below d only. `lowest`, the least total degree that may be
 there, is what makes such a definition end; a coefficient that is zero for certain is None, and costs nothing.
 
-Inside a loop or a branch jax carries a series as a stack of its coefficients, [terms, *shape]. What decides (the number
-of turns, the branch) is taken at the centre.
+A loop of known length is repeated. Of branches, the one taken at the centre counts.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,14 +12,15 @@ from functools import lru_cache
 from itertools import product as all_of
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
 
+from epf.errors import UnsupportedModelError
 from epf.model._tracing import sizes_of_scan
 from epf.polynomial._indices import Exponent
 
 _NEVER = 10**6  # a degree that no series is taken to
+_LONGEST_LOOP = 64
 Coefficient = Any  # an array of jax or numpy; None is a zero known beforehand
 
 
@@ -128,88 +128,43 @@ def _splits(k: Exponent) -> tuple[tuple[Exponent, Exponent], ...]:
     return tuple((i, tuple(whole - part for whole, part in zip(k, i, strict=True))) for i in below)
 
 
-def scan(propagation: Any, equation: Any, inputs: list[Any]) -> list[Any]:
+def scan(propagation: Any, equation: Any, inputs: list[Any], whole: bool) -> list[Any]:
+    """A loop of known length, one turn after the other."""
     options = equation.params
-    body, (fixed, carried) = options["jaxpr"], sizes_of_scan(equation)
-    avals_in, avals_out = body.in_avals, body.out_avals
-    constants = [_pack(propagation, value, aval) for value, aval in zip(inputs[:fixed], avals_in, strict=False)]
-    begin = [
-        _pack(propagation, value, aval, always=True)
-        for value, aval in zip(inputs[fixed : fixed + carried], avals_out, strict=False)
-    ]
-    sequences = [
-        (jnp.moveaxis(propagation.dense(value, var.aval), 0, 1), True) if isinstance(value, Series) else (value, False)
-        for value, var in zip(inputs[fixed + carried :], equation.invars[fixed + carried :], strict=True)
-    ]
+    called, (fixed, carried) = options["jaxpr"], sizes_of_scan(equation)
+    if options["length"] > _LONGEST_LOOP:
+        return long_loop()
+    constants, state, rows = inputs[:fixed], inputs[fixed : fixed + carried], inputs[fixed + carried :]
+    collected: list[list[Any]] = [[] for _ in called.out_avals[carried:]]
+    for i in sorted(range(options["length"]), reverse=options["reverse"]):
+        turn = [_each(row, lambda value, i=i: value[i]) for row in rows]
+        found = propagation.run(called.jaxpr, called.consts, [*constants, *state, *turn], whole)
+        state = found[:carried]
+        for column, value in zip(collected, found[carried:], strict=True):
+            column.insert(0 if options["reverse"] else len(column), value)
+    avals = called.out_avals[carried:]
+    return [*state, *(_combined(jnp.stack, column, aval) for column, aval in zip(collected, avals, strict=True))]
 
-    def step(carry: Any, rows: Any) -> Any:
-        packed = [
-            *constants,
-            *((value, stacked) for value, (_, stacked) in zip(carry, begin, strict=True)),
-            *((row, stacked) for row, (_, stacked) in zip(rows, sequences, strict=True)),
-        ]
-        outputs = _run_inside(propagation, body, packed)
-        return outputs[:carried], outputs[carried:]
 
-    last, rows = jax.lax.scan(
-        step,
-        [value for value, _ in begin],
-        [value for value, _ in sequences],
-        length=options["length"],
-        reverse=options["reverse"],
+def long_loop(*_: Any) -> list[Any]:
+    raise UnsupportedModelError(
+        f"the function of theta has a loop of more than {_LONGEST_LOOP} turns, or of a number that is not known beforehand, "
+        "which is too long for a Taylor series; expand the function by Chebyshev collocation, which only evaluates it."
     )
-    varied = [_is_float(aval) for aval in avals_out]
-    final = [_unpack(propagation, value, stacked) for value, stacked in zip(last, varied, strict=False)]
-    each = [
-        _unpack(propagation, jnp.moveaxis(value, 1, 0) if stacked else value, stacked)
-        for value, stacked in zip(rows, varied[carried:], strict=True)
-    ]
-    return final + each
 
 
-def while_loop(propagation: Any, equation: Any, inputs: list[Any]) -> list[Any]:
-    options = equation.params
-    test, body = options["cond_jaxpr"], options["body_jaxpr"]
-    in_test, in_body = options["cond_nconsts"], options["body_nconsts"]
-    avals = [var.aval for var in equation.invars]
-    test_constants = [propagation.at_centre(v, aval) for v, aval in zip(inputs[:in_test], avals, strict=False)]
-    constants = [
-        _pack(propagation, v, aval)
-        for v, aval in zip(inputs[in_test : in_test + in_body], avals[in_test:], strict=False)
-    ]
-    begin = [
-        _pack(propagation, v, aval, always=True)
-        for v, aval in zip(inputs[in_test + in_body :], body.out_avals, strict=True)
-    ]
-    varied = [stacked for _, stacked in begin]
+def cond(propagation: Any, equation: Any, inputs: list[Any], whole: bool) -> list[Any]:
+    """Every branch, of which the index chooses one."""
+    branches = [propagation.run(b.jaxpr, b.consts, inputs[1:], whole) for b in equation.params["branches"]]
 
-    def go_on(carry: Any) -> Any:
-        values = [value[0] if stacked else value for value, stacked in zip(carry, varied, strict=True)]
-        return jaxpr_as_fun(test)(*test_constants, *values)[0]
+    def chosen(values: list[Any]) -> Any:
+        return jnp.choose(inputs[0], values, mode="clip")
 
-    def step(carry: Any) -> Any:
-        return _run_inside(propagation, body, [*constants, *zip(carry, varied, strict=True)])
-
-    last = jax.lax.while_loop(go_on, step, [value for value, _ in begin])
-    return [_unpack(propagation, value, stacked) for value, stacked in zip(last, varied, strict=True)]
+    outputs = zip(zip(*branches, strict=True), equation.outvars, strict=True)
+    return [_combined(chosen, list(same), var.aval) for same, var in outputs]
 
 
-def cond(propagation: Any, equation: Any, inputs: list[Any]) -> list[Any]:
-    branches = equation.params["branches"]
-    operands = [_pack(propagation, v, var.aval) for v, var in zip(inputs[1:], equation.invars[1:], strict=True)]
-
-    def follow(branch: Any) -> Any:
-        def run(values: Any) -> Any:
-            packed = [(value, stacked) for value, (_, stacked) in zip(values, operands, strict=True)]
-            return _run_inside(propagation, branch, packed)
-
-        return run
-
-    outputs = jax.lax.switch(inputs[0], [follow(branch) for branch in branches], [value for value, _ in operands])
-    return [_unpack(propagation, v, _is_float(var.aval)) for v, var in zip(outputs, equation.outvars, strict=True)]
-
-
-def linear_solve(propagation: Any, equation: Any, inputs: list[Any]) -> list[Any]:
+def linear_solve(propagation: Any, equation: Any, inputs: list[Any], whole: bool) -> list[Any]:
     """x with A x = b for a matrix given by its product: A_0 x_k = b_k - (A x)_k, where x has no more than is known."""
     lengths, programs = equation.params["const_lengths"], equation.params["jaxprs"]
     matrix, right = inputs[: lengths.matvec], inputs[sum(lengths) :]
@@ -218,7 +173,7 @@ def linear_solve(propagation: Any, equation: Any, inputs: list[Any]) -> list[Any
         propagation.at_centre(value, var.aval)
         for value, var in zip(inputs[start : start + lengths.solve], equation.invars[start:], strict=False)
     ]
-    right = [value if isinstance(value, Series) else _only_first(value) for value in right]
+    right = [value if isinstance(value, Series) else constant(value) for value in right]
     lowest = min(value.lowest for value in right)
     found: dict[Exponent, list[Coefficient]] = {}
 
@@ -237,37 +192,29 @@ def linear_solve(propagation: Any, equation: Any, inputs: list[Any]) -> list[Any
     return [Series(lambda k, n=n: coefficients(k)[n], lowest) for n in range(len(right))]
 
 
-CONTROL = {"scan": scan, "while": while_loop, "cond": cond, "custom_linear_solve": linear_solve}
+CONTROL = {"scan": scan, "while": long_loop, "cond": cond, "custom_linear_solve": linear_solve}
 
 
-def _pack(propagation: Any, value: Any, aval: Any, always: bool = False) -> tuple[Any, bool]:
-    """A value as jax can carry it, and whether that is a stack of coefficients."""
-    if isinstance(value, Series) or (always and _is_float(aval)):
-        return propagation.dense(value, aval), True
-    return value, False
+def _each(value: Any, function: Callable[[Any], Any]) -> Any:
+    """A linear function of a value: of every coefficient, if it is a series."""
+    if not isinstance(value, Series):
+        return function(value)
+    return Series(lambda k: None if value[k] is None else function(value[k]), value.lowest)
 
 
-def _unpack(propagation: Any, value: Any, stacked: bool) -> Any:
-    return propagation.from_dense(value) if stacked else value
+def _combined(function: Callable[[list[Any]], Any], values: list[Any], aval: Any) -> Any:
+    """A linear function of several values of one shape."""
+    if not any(isinstance(value, Series) for value in values):
+        return function([jnp.asarray(value) for value in values])
+    series = [value if isinstance(value, Series) else constant(value) for value in values]
 
+    def coefficient(k: Exponent) -> Coefficient:
+        found = [one[k] for one in series]
+        if all(one is None for one in found):
+            return None
+        return function([_zero(aval) if one is None else jnp.broadcast_to(one, aval.shape) for one in found])
 
-def _run_inside(propagation: Any, program: Any, packed: list[tuple[Any, bool]]) -> list[Any]:
-    """A body on packed values; every output of floats comes back as a stack."""
-    inside = type(propagation)(propagation.indices)  # nothing found in here may be used outside
-    inputs = [_unpack(inside, value, stacked) for value, stacked in packed]
-    outputs = inside.run(program.jaxpr, program.consts, inputs)
-    return [
-        inside.dense(value, aval) if _is_float(aval) else value
-        for value, aval in zip(outputs, program.out_avals, strict=True)
-    ]
-
-
-def _only_first(value: Any) -> Series:
-    return Series(lambda k: None if any(k) else value)
-
-
-def _is_float(aval: Any) -> bool:
-    return jnp.issubdtype(aval.dtype, jnp.inexact)
+    return Series(coefficient, min(one.lowest for one in series))
 
 
 def _zero(aval: Any) -> Any:

@@ -1,6 +1,5 @@
 """The automatic choice: inspects the laws of the model and takes the best proposal that fits them."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import constraints
@@ -9,10 +8,10 @@ from epf.model._laws import is_gaussian, support
 from epf.model._model import (
     StateSpaceModel,
     first_row,
-    initial_law,
     may_lack_inputs,
     observation_law,
-    parameters,
+    state_shape,
+    traced,
     transition_law,
 )
 from epf.model._parameters import Values
@@ -54,17 +53,9 @@ def choose_proposal(
         >>> epf.proposals.choose_proposal(model)
         Optimal()
     """
-    params = parameters(model)
     row = first_row(model) if inputs is None else inputs
-    chosen: list[Proposal] = []
-
-    def trace(theta: Array) -> None:
-        p = params.named(theta)
-        x = jnp.zeros(initial_law(model, p).event_shape)
-        chosen.append(_choose(model, p, x, row, even))
-
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-    return chosen[-1]
+    x = jnp.zeros(state_shape(model))
+    return traced(model, lambda p: _choose(model, p, x, row, even))
 
 
 def resolve_proposal(proposal: Proposal, model: StateSpaceModel, u: Float[Array, " inputs"] | None) -> Proposal:
@@ -81,15 +72,13 @@ def resolve_proposal(proposal: Proposal, model: StateSpaceModel, u: Float[Array,
 
 def _try_out(proposal: Proposal, model: StateSpaceModel, u: Array | None) -> None:
     """Trace a draw, so that a proposal refuses a model that it does not fit."""
-    params = parameters(model)
+    x = jnp.zeros(state_shape(model))
 
-    def trace(theta: Array) -> None:
-        p = params.named(theta)
-        x = jnp.zeros(initial_law(model, p).event_shape)
+    def propose(p: Values) -> None:
         y = jnp.zeros(observation_law(model, p, x, u).event_shape)
         proposal.propose(root_key(0), model, p, x, y, u)
 
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+    traced(model, propose)
 
 
 def _choose(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, even: bool) -> Proposal:
