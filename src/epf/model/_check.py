@@ -37,6 +37,8 @@ from epf.numerics._keys import particle_keys, root_key
 # The run itself reports NaN and survives rare ones, so few draws suffice to look for them. It would not notice a negative
 # scale that is squared later, so that is looked for in all draws.
 _PRIOR_DRAWS, _DRAWS_FOR_NAN = 4096, 128
+_FINE, _ZERO, _WRONG = 0, 1, 2  # an argument that must be positive is 0 where it underflows
+_MOST_ZEROS = 0.25
 _MOST = 1e38  # below the largest number of single precision
 _ENOUGH_STEPS = 5  # from one row to the next, to say that most are lost
 
@@ -250,8 +252,9 @@ def _check_values(model: StateSpaceModel, u: Array | None) -> None:
             list(allowed[where].items())
         ):  # invalid arguments are reported before the invalid states that they cause
             seen = fine if words == "positive" else fine[:_DRAWS_FOR_NAN]
-            if not np.all(seen):
-                bad = int(np.argmin(seen))
+            # A prior with long tails makes a positive number underflow now and then: such draws have no weight.
+            if np.any(seen == _WRONG) or np.mean(seen == _ZERO) > _MOST_ZEROS:
+                bad = int(np.argmax(seen))
                 at = dict(zip(params.labels, theta[bad], strict=True))
                 at |= {} if where == "initial" else {"x": states[where][bad]}
                 values = ", ".join(
@@ -289,11 +292,14 @@ def _try_prior_draws(model: StateSpaceModel, u: Array | None) -> tuple[Array, An
 
 
 def _allowed(law: Distribution, state: Array) -> dict[tuple[str, str], Array]:
-    """Whether each argument of a law satisfies its constraint, and whether the state drawn from it is finite."""
+    """How well each argument of a law satisfies its constraint, and whether the state drawn from it is finite."""
     checked: dict[tuple[str, str], Array] = {}
     for name, constraint, value in [*_arguments(law), ("", constraints.real, state)]:
         label = (f"its law a {name}" if name else "a state", _words(constraint))
-        checked[label] = jnp.all(constraint(value)) & checked.get(label, True)
+        wrong = jnp.where(
+            jnp.all((value == 0.0) | constraint(value)) & (_words(constraint) == "positive"), _ZERO, _WRONG
+        )
+        checked[label] = jnp.maximum(jnp.where(jnp.all(constraint(value)), _FINE, wrong), checked.get(label, _FINE))
     return checked
 
 

@@ -14,6 +14,7 @@ far out do not decide them.
 from math import asinh, lgamma, log, pi, sinh, sqrt
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -40,6 +41,11 @@ class SkewStudent(eqx.Module):
 
     def point(self, white: Float[Array, "many p"]) -> Float[Array, "many p"]:
         return self.middle + self.scale * jnp.sinh(self.tail * jnp.arcsinh(white @ self.lower.T) + self.skew)
+
+    def white(self, z: Float[Array, "many p"]) -> Float[Array, "many p"]:
+        """The inverse of `point`."""
+        w = jnp.sinh((jnp.arcsinh((z - self.middle) / self.scale) - self.skew) / self.tail)
+        return jax.scipy.linalg.solve_triangular(self.lower, w.T, lower=True).T
 
     def log_density(self, white: Float[Array, "many p"]) -> Float[Array, " many"]:
         """The log-density of z at points in units of the distribution."""

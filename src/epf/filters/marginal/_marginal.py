@@ -9,6 +9,7 @@ they are quadratures (`_quadrature.py`). Otherwise they have particles (`filters
 
 from typing import Any
 
+import jax.numpy as jnp
 from jaxtyping import Array
 
 from epf.errors import UnsupportedModelError
@@ -16,6 +17,7 @@ from epf.filters._bank import Filters
 from epf.filters._base import Filter
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
+from epf.filters.marginal._lookouts import signs_of
 from epf.filters.marginal._marginal_nodes import MarginalNodes, prior_proposal
 from epf.filters.marginal._nodes import Points
 from epf.filters.marginal._quadrature import QuadratureFilters
@@ -76,5 +78,6 @@ class MarginalEPF(Filter):
             proposal = resolve_proposal(self.proposal, model, u)
             filters = Filters(-(-self.particles // _STREAMS), proposal, self.resampling, streams=_STREAMS)
         moves = self.regrid and self.discount >= 1.0
-        points, first = Points.of(nodes, q), prior_proposal(params)
-        return MarginalNodes(model, params, self.catch_up, points, first, filters, nodes, moves, self.discount)
+        points, signs = Points.of(nodes, q), jnp.asarray(signs_of(params), float)
+        first = prior_proposal(params)
+        return MarginalNodes(model, params, self.catch_up, points, signs, first, filters, nodes, moves, self.discount)

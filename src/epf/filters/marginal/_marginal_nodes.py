@@ -76,6 +76,8 @@ class MarginalNodes(ReplayingFilter):
     parameters: Parameters
     replays: int = eqx.field(static=True)
     points: Points
+    signs: Float[Array, "lookouts p"]
+    """The changes of sign that lookouts have."""
     first: SkewStudent
     """The distribution of the first nodes."""
     filters: Any
@@ -255,25 +257,25 @@ class MarginalNodes(ReplayingFilter):
     def _fresh(self, proposal: SkewStudent, number: Array, seed: UInt32[Array, "3"]) -> Nodes:
         """New nodes, whose filters have seen nothing yet."""
         shift = jax.random.uniform(jax.random.fold_in(unpacked(seed), -1 - number), (self.parameters.free_size,))
-        nodes = Nodes.drawn(self.parameters, proposal, self.points.shifted(shift), self.filters.streams)
+        nodes = Nodes.drawn(self.parameters, proposal, self.points.shifted(shift), self.signs, self.filters.streams)
         bank = self.filters.start(unpacked(seed), self.model, self._thetas(nodes))
         return eqx.tree_at(lambda n: n.bank, nodes, bank, is_leaf=lambda leaf: leaf is None)
 
     def _take_in(self, key: PRNGKeyArray, nodes: Nodes, y: Float[Array, "*y"], u: Array | None) -> tuple[Nodes, Seen]:
         bank, seen = self.filters.step(key, self.model, self._thetas(nodes), nodes.bank, y, u)
         found = jnp.where(seen.collapsed, DEAD, seen.log_likelihood)
-        increments = jnp.where(jnp.all(seen.collapsed), 0.0, found).reshape(nodes.values.shape)
+        increments = jnp.where(jnp.all(seen.collapsed), 0.0, found).reshape(self.filters.streams, -1)
         if self.discount < 1.0:
             nodes = eqx.tree_at(lambda n: (n.values, n.variance), nodes, replace_fn=lambda leaf: self.discount * leaf)
         return nodes.taken(increments, bank, seen.rounding), seen
 
     def _thetas(self, nodes: Nodes) -> Float[Array, "filters p"]:
         """The parameters of all filters: stream after stream."""
-        return jnp.tile(nodes.theta, (self.filters.streams, 1))
+        return jnp.tile(nodes.thetas, (self.filters.streams, 1))
 
     def _of_nodes(self, values: Array, summary: Any = jnp.mean) -> Shaped[Array, " nodes"]:
         """One value per node, from one per filter."""
-        return summary(values.reshape(self.filters.streams, -1), axis=0)
+        return summary(values.reshape(self.filters.streams, -1), axis=0)[: self.nodes]
 
 
 @compiled_once

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from epf.filters.marginal._distribution import FREEDOM, SkewStudent
+from epf.filters.marginal._lookouts import Lookouts
 from epf.model._parameters import Parameters
 from epf.numerics._linear_algebra import cholesky, solve
 from epf.numerics._sums import Compensated
@@ -62,10 +63,19 @@ class Nodes(eqx.Module):
     """The logarithm of the importance sampling estimate of the integral of prior x likelihood, above the level."""
     correction: Float[Array, " nodes"]
     """What the log-likelihoods were low by, at that time."""
+    lookouts: Lookouts
     bank: Any
+    """The filters of all nodes, and after them those of the lookouts, stream after stream."""
 
     @classmethod
-    def drawn(cls, params: Parameters, proposal: SkewStudent, white: Float[Array, "nodes q"], streams: int) -> "Nodes":
+    def drawn(
+        cls,
+        params: Parameters,
+        proposal: SkewStudent,
+        white: Float[Array, "nodes q"],
+        signs: Float[Array, "lookouts p"],
+        streams: int,
+    ) -> "Nodes":
         """Nodes without filters, which have seen nothing."""
         z, none = proposal.point(white), jnp.zeros(white.shape[0])
         log_ratio = jax.vmap(params.log_prior_free)(z) - proposal.log_density(white)
@@ -73,12 +83,20 @@ class Nodes(eqx.Module):
             jnp.zeros((streams, white.shape[0])),
             (none, jnp.ones_like(none) / len(none), jnp.zeros(()), none),
         )
-        found = many, Compensated.zero(), many, none, none, jnp.asarray(0), *weights, None
+        lookouts = Lookouts.placed(params, proposal, signs, white.shape[0], streams)
+        found = many, Compensated.zero(), many, none, none, jnp.asarray(0), *weights, lookouts, None
         return cls(proposal, white, z, jax.vmap(params.constrain)(z), log_ratio, *found)
 
-    def taken(self, increments: Float[Array, "streams nodes"], bank: Any, rounding: Array | None) -> "Nodes":
+    @property
+    def thetas(self) -> Float[Array, "nodes+lookouts p"]:
+        """The parameters of the filters."""
+        return jnp.concatenate([self.theta, self.lookouts.theta])
+
+    def taken(self, increments: Float[Array, "streams filters"], bank: Any, rounding: Array | None) -> "Nodes":
         """The nodes after an observation, with the largest log-likelihood at zero: what it was is added to the level."""
-        rounded = self.rounding if rounding is None else self.rounding + jnp.square(rounding)
+        count = self.theta.shape[0]
+        increments, of_lookouts = increments[:, :count], increments[:, count:]
+        rounded = self.rounding if rounding is None else self.rounding + jnp.square(rounding[:count])
         values = jnp.maximum(self.values + increments, DEAD)
         top = jnp.max(_pooled(values))
         top = jnp.where(top > 0.5 * DEAD, top, 0.0)
@@ -86,10 +104,11 @@ class Nodes(eqx.Module):
         ends = t % _BLOCK == 0
         variance = jnp.minimum(self.variance + jnp.where(ends, _spread(block, values > 0.5 * DEAD), 0.0), -DEAD)
         return eqx.tree_at(
-            lambda n: (n.values, n.level, n.block, n.variance, n.rounding, n.t, n.bank),
+            lambda n: (n.values, n.lookouts.values, n.level, n.block, n.variance, n.rounding, n.t, n.bank),
             self,
             (
                 jnp.maximum(values - top, DEAD),
+                jnp.maximum(self.lookouts.values + of_lookouts - top, DEAD),
                 self.level.add(top),
                 jnp.where(ends, 0.0, block),
                 variance,
@@ -124,6 +143,14 @@ class Nodes(eqx.Module):
             self,
             (log_weights, weights / total, log_mass, correction),
         )
+
+    def missing(self) -> Float[Array, " lookouts"]:
+        """The share of the posterior that may be at each lookout."""
+        if not self.lookouts.theta.shape[0]:
+            return jnp.zeros(0)
+        log_posterior = self.log_weights + self.proposal.log_density(self.white)
+        typical = jnp.sum(jnp.where(self.weights > 0.0, self.weights * log_posterior, 0.0))
+        return self.lookouts.missing(_pooled(self.lookouts.values), typical)
 
     def apart(self) -> Float[Array, "streams nodes"]:
         """What each stream's log-likelihood differs by from the mean of all."""

@@ -23,6 +23,7 @@ _FAR = 4.0  # nats below the peak at which a node's value begins to matter less
 _BANDWIDTH = 0.1  # standard deviations
 _ERRORS = 3.0  # standard errors, within which two ways to compute means and variances must agree
 _LEFT_OF_BIAS = 1.0 / 3.0  # of the correction: measured on an AR(1), T = 1000 to 20 000 (docs/measurements.md)
+_NEGLIGIBLE = 1e-3  # share of the posterior at a lookout that is not mentioned
 _CONSTANT = 1e-5  # relative: what varies by less over the nodes varies by rounding
 _OUTERMOST = 1.0 / 32.0  # share of the nodes on each side of each parameter that tells of mass beyond
 
@@ -94,7 +95,9 @@ class NodePosterior(WeightedThetas):
     surface: Surface
 
     @classmethod
-    def of(cls, params: Parameters, nodes: Nodes, surface: Surface, standard: Float[Array, "points q"]) -> "NodePosterior":
+    def of(
+        cls, params: Parameters, nodes: Nodes, surface: Surface, standard: Float[Array, "points q"]
+    ) -> "NodePosterior":
         white, weights = weighted_points(nodes, surface, standard)
         theta = jax.vmap(params.constrain)(nodes.proposal.point(white)).T
         return cls(params, theta, weights, white, nodes, nodes.weights, surface)
@@ -121,14 +124,15 @@ class NodePosterior(WeightedThetas):
             return jnp.argmin(jnp.where(self.node_weights > 0.0, gap, jnp.inf))
 
         nodes = jax.lax.map(lambda i: nearest(self.white[i]), chosen)
-        streams, total = self.nodes.values.shape
+        streams, total = self.nodes.values.shape[0], self.nodes.thetas.shape[0]
         stream = jax.random.randint(k_stream, (count,), 0, streams)
         return self.theta[:, chosen].T, self.nodes.bank.drawn(k_x, stream * total + nodes)
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         mean, sd = self.nodes.bank.state_moments()
-        streams = self.nodes.values.shape[0]
-        share = jnp.tile(self.node_weights / streams, streams).reshape(-1, *(1 for _ in mean.shape[1:]))
+        streams, lookouts = self.nodes.values.shape[0], self.nodes.lookouts.theta.shape[0]
+        share = jnp.tile(jnp.pad(self.node_weights / streams, (0, lookouts)), streams)
+        share = share.reshape(-1, *(1 for _ in mean.shape[1:]))
         # A node without weight may be anywhere, and zero times infinity is no number.
         whole = jnp.sum(jnp.where(share > 0.0, share * mean, 0.0), axis=0)
         spread = jnp.where(share > 0.0, share * (sd**2 + (mean - whole) ** 2), 0.0)
@@ -153,7 +157,7 @@ class NodePosterior(WeightedThetas):
         # Where the function stands for the log-density, its integral is a sum over points.
         of_points = standard_error((self.theta.T - mean) / jnp.where(sd > 0.0, sd, 1.0), self.weights)
         expansion = jnp.hypot(of_nodes, jnp.where(self.trusted, of_points, 0.0))
-        truncation = self._beyond(white)
+        truncation = self._beyond(white) + self._elsewhere(mean, sd)
         dead = weights @ jnp.any(~nodes.alive, axis=0)
         lost = dead + jnp.sqrt(weights @ nodes.rounding)
         numbers = jnp.where(jnp.isfinite(sd) & (sd > 0.0), lost, jnp.inf) * jnp.ones((2, 1))
@@ -178,6 +182,15 @@ class NodePosterior(WeightedThetas):
             return jnp.stack([mass @ out, 0.5 * mass @ jnp.square(out)])
 
         return jax.vmap(one, 1, 1)(white)
+
+    def _elsewhere(self, mean: Float[Array, " p"], sd: Float[Array, " p"]) -> Float[Array, "2 p"]:
+        """What a mode at a lookout would change."""
+        share = self.nodes.missing()
+        if not share.shape[0]:
+            return jnp.zeros((2, mean.shape[0]))
+        gap = jnp.abs(self.nodes.lookouts.theta - mean) / jnp.where(sd > 0.0, sd, 1.0)
+        change = share[:, None] * jnp.stack([gap, 0.5 * jnp.square(gap)])
+        return jnp.max(jnp.where(share[:, None] > _NEGLIGIBLE, change, 0.0), axis=1)
 
 
 def weighted_points(
