@@ -11,7 +11,7 @@ import epf
 from epf.errors import UnsupportedModelError
 from epf.model._model import parameters
 from epf.numerics._keys import particle_keys, root_key
-from epf.statistics._conjugate import Conjugate
+from epf.statistics._conjugate import Conjugate, serves
 from epf.statistics._regression import noise_of
 from models import AR, grid_posterior
 
@@ -294,3 +294,25 @@ def test_what_is_conjugate_is_seen(law, name):
 def test_what_is_not_conjugate_is_refused(law):
     with pytest.raises(UnsupportedModelError, match="not a linear regression"):
         noise_of("transition", law, jnp.array([0.1, 0.2, 0.3]), V)
+
+
+class Many(epf.StateSpaceModel):
+    """A state whose known covariance has more entries than the reader of models reads."""
+
+    size: int = 150
+
+    def prior(self):
+        return {"b": dist.Normal(jnp.zeros(2), 1.0).to_event(1)}
+
+    def initial(self, p):
+        return dist.Normal(jnp.zeros(self.size), 1.0).to_event(1)
+
+    def transition(self, p, x, u):
+        return dist.MultivariateNormal(p.b[0] * x + p.b[1], 0.3 * jnp.eye(self.size) + 0.1)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, 0.5).to_event(1)
+
+
+def test_what_the_parameters_do_not_reach_need_not_be_read():
+    assert serves(Many(), None)

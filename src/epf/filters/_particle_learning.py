@@ -22,7 +22,7 @@ from epf.smc._weights import weigh
 from epf.smc.proposals._base import log_likelihood
 from epf.smc.proposals._gaussian import Optimal
 from epf.statistics._approximation import Chebyshev
-from epf.statistics._automatic import STATISTICS, check_conjugate, choose_gibbs
+from epf.statistics._automatic import STATISTICS, choose_gibbs
 from epf.statistics._conjugate import Conjugate
 
 _PLAIN = 0.1  # least share of a first stage that does not look at y, where the predictive is not exact
@@ -44,8 +44,8 @@ class ParticleLearning(PolynomialLearner):
     statistics: str = one_of("automatic", *STATISTICS)
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundParticleLearning":
-        check_conjugate("ParticleLearning", self.statistics, model, u)
-        gibbs = choose_gibbs(model, u, self.statistics, self.approximation or Chebyshev(), self.sampler, self.discount)
+        approximation = self.approximation or Chebyshev()
+        gibbs = choose_gibbs("ParticleLearning", model, u, self.statistics, approximation, self.sampler, self.discount)
         return BoundParticleLearning(*self.parts(model, u), gibbs, u, self.refresh)
 
 

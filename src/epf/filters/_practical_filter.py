@@ -24,8 +24,9 @@ from epf.filters._islands import bind_islands
 from epf.filters._learner import describe_gibbs
 from epf.filters._particle import Piece, finite, move_unseen, over_particles, propose, start
 from epf.filters._window import Window, accepted, has_lags, moved_by_chance, start_term, states, terms
+from epf.model._check import shapes_of
 from epf.model._laws import support
-from epf.model._model import StateSpaceModel, advance, parameters, shapes, state_shape, traced, transition_law
+from epf.model._model import StateSpaceModel, advance, parameters, state_shape, traced, transition_law
 from epf.model._parameters import Parameters
 from epf.model._settings import count, instance, one_of
 from epf.numerics._keys import particle_keys
@@ -35,7 +36,7 @@ from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
 from epf.statistics._approximation import Approximation, Chebyshev
-from epf.statistics._automatic import STATISTICS, check_conjugate, choose_gibbs
+from epf.statistics._automatic import STATISTICS, choose_gibbs
 from epf.statistics._base import Gibbs, Guide
 from epf.statistics._log_polynomial import LogPolynomial, try_out
 from epf.statistics._mixture import GibbsMixture
@@ -80,14 +81,13 @@ class PracticalFilter(Filter):
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundPracticalFilter":
         """The algorithm for one island."""
-        check_conjugate("PracticalFilter", self.statistics, model, u)
         params = parameters(model)
         if _is_discrete(model, u):
             raise UnsupportedModelError(
                 "PracticalFilter moves states on the real line, and transition() is discrete: use epf.ParticleLearning or "
                 "epf.EPF."
             )
-        gibbs = choose_gibbs(model, u, self.statistics, self.approximation, self.sampler)
+        gibbs = choose_gibbs("PracticalFilter", model, u, self.statistics, self.approximation, self.sampler)
         return BoundPracticalFilter(model, params, self, resolve_proposal(self.proposal, model, u), gibbs, u)
 
 
@@ -111,8 +111,8 @@ class BoundPracticalFilter(BoundFilter):
         k_theta, k_x = jax.random.split(key)
         theta = over_particles(params.sample)(particle_keys(k_theta, particles))
         x_0 = start(k_x, model, params, theta)
-        new, y = shapes(model, u)
-        news, ys = jnp.zeros((lag, *new, particles)), jnp.full((lag, *y), jnp.nan)
+        shapes = shapes_of(model, u)
+        news, ys = jnp.zeros((lag, *shapes.new, particles)), jnp.full((lag, *shapes.observation), jnp.nan)
         us = None if u is None else jnp.zeros((lag, *u.shape))
         statistic = over_particles(gibbs.init)(x_0)
         window = Window(x_0, news, ys, us)

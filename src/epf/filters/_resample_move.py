@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._particle import BoundParticleFilter, Chosen, ParticleFilter, Piece, over_particles
+from epf.model._check import shapes_of
 from epf.model._laws import log_prob, log_weight_observed
-from epf.model._model import StateSpaceModel, initial_law, observation_law, shapes, transition_law
+from epf.model._model import StateSpaceModel, initial_law, observation_law, transition_law
 from epf.model._parameters import Parameters
 from epf.model._settings import count, number
 from epf.numerics._keys import root_key
@@ -71,11 +72,11 @@ class BoundResampleMove(BoundParticleFilter):
 
     def begin(self, x_0: Float[Array, "*state particles"]) -> tuple[Path, Seen]:
         u = self.u
-        new, y = shapes(self.model, u)
+        shapes = shapes_of(self.model, u)
         rows = _rounded(self.settings.capacity)
-        path = Path(jnp.zeros((rows + 1, *x_0.shape)).at[0].set(x_0), jnp.zeros((rows, *new, x_0.shape[-1])))
+        path = Path(jnp.zeros((rows + 1, *x_0.shape)).at[0].set(x_0), jnp.zeros((rows, *shapes.new, x_0.shape[-1])))
         us = None if u is None else jnp.zeros((rows, *u.shape))
-        return path, Seen(jnp.zeros((rows, *y)), us, jnp.asarray(0))
+        return path, Seen(jnp.zeros((rows, *shapes.observation)), us, jnp.asarray(0))
 
     def learn(
         self,

@@ -105,17 +105,6 @@ def advance(model: StateSpaceModel, x: Array, new: Array) -> Array:
         ) from None
 
 
-def shapes(model: StateSpaceModel, u: Array | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shapes of the new part of the state and of an observation; `u` is a row of inputs, if the model has any."""
-
-    def of_laws(p: Values) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        x = jnp.zeros(initial_law(model, p).event_shape)
-        new = jnp.zeros(transition_law(model, p, x, u).event_shape)
-        return new.shape, tuple(observation_law(model, p, advance(model, x, new), u).event_shape)
-
-    return traced(model, of_laws)
-
-
 def state_shape(model: StateSpaceModel) -> tuple[int, ...]:
     """The shape of the state."""
     return traced(model, lambda p: tuple(initial_law(model, p).event_shape))

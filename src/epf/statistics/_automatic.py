@@ -15,6 +15,7 @@ STATISTICS = ("automatic", "conjugate", "polynomial")
 
 
 def choose_gibbs(
+    method: str,
     model: StateSpaceModel,
     u: Array | None,
     statistics: str,
@@ -23,16 +24,12 @@ def choose_gibbs(
     discount: float = 1.0,
 ) -> Gibbs:
     """The statistic for a model: exact sums if it is conjugate, otherwise a polynomial; `u` is a row of its inputs."""
-    p = parameters(model).size
-    if p == 0 or statistics == "conjugate" or (statistics == "automatic" and serves(model, u)):
-        return Conjugate.of(model)  # without unknown parameters the statistic is empty
-    return LogPolynomial.of(model, approximation, sampler or default_sampler(p), discount, u)
-
-
-def check_conjugate(method: str, statistics: str, model: StateSpaceModel, u: Array | None) -> None:
-    """Refuse exact statistics for a model that is not conjugate."""
-    if statistics == "conjugate" and not serves(model, u):
+    p, conjugate = parameters(model).size, statistics != "polynomial" and serves(model, u)
+    if statistics == "conjugate" and not conjugate:
         raise UnsupportedModelError(
             f"{method}(statistics='conjugate') needs coefficients that enter linearly with normal priors, and variances "
             "with inverse-gamma ones, which this model does not have: use statistics='polynomial', or epf.EPF."
         )
+    if p == 0 or conjugate:
+        return Conjugate.of(model)  # without unknown parameters the statistic is empty
+    return LogPolynomial.of(model, approximation, sampler or default_sampler(p), discount, u)

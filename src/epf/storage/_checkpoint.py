@@ -19,7 +19,8 @@ import numpy as np
 
 from epf.errors import CheckpointError, warn
 from epf.filters._base import BoundFilter, Filter, start, strong
-from epf.model._model import StateSpaceModel, check_is_model, shapes
+from epf.model._check import shapes_of
+from epf.model._model import StateSpaceModel, check_is_model
 from epf.numerics._keys import root_key
 from epf.offline._base import MarkovChains, Offline, Sequential
 from epf.storage._files import replace_all
@@ -184,7 +185,7 @@ def number(path: Path, facts: Mapping[str, Any], name: str) -> float:
 
 def observation_shape(model: StateSpaceModel, inputs: int) -> tuple[int, ...]:
     """The shape of one observation; nothing is computed."""
-    return shapes(model, jnp.zeros(inputs) if inputs else None)[1]
+    return shapes_of(model, jnp.zeros(inputs) if inputs else None).observation
 
 
 def versions() -> dict[str, str]:

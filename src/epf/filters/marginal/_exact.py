@@ -11,7 +11,8 @@ from epf.errors import UnsupportedModelError
 from epf.filters._bank import Seen
 from epf.filters._kalman import BoundKalman, Kalman, Split
 from epf.filters._lines import Gaussian
-from epf.model._model import StateSpaceModel, known, parameters, shapes
+from epf.model._check import shapes_of
+from epf.model._model import StateSpaceModel, known, parameters
 from epf.numerics._linear_algebra import semidefinite_root
 
 
@@ -54,7 +55,7 @@ class KalmanFilters(eqx.Module):
 
         def trace(theta: Array) -> None:
             bound = Kalman().bind(known(model, theta), u)
-            y = jnp.zeros(shapes(model, u)[1])
+            y = jnp.zeros(shapes_of(model, u).observation)
             bound.step(jax.random.key(0), bound.init(jax.random.key(0)), y, u)
             found.append(bound.split.shape)
 
