@@ -424,7 +424,11 @@ def test_a_stream_that_died_tells_nothing_of_the_variance_of_the_others():
     params = parameters(AR())
     white = jnp.asarray(np.random.default_rng(1).normal(size=(12, 2)), float)
     nodes = Nodes.drawn(
-        params, SkewStudent(jnp.zeros(2), jnp.ones(2), jnp.zeros(2), jnp.ones(2), jnp.eye(2)), white, streams=4
+        params,
+        SkewStudent(jnp.zeros(2), jnp.ones(2), jnp.zeros(2), jnp.ones(2), jnp.eye(2)),
+        white,
+        jnp.ones((0, 2)),
+        streams=4,
     )
     nodes = eqx.tree_at(lambda n: n.log_ratio, nodes, jnp.zeros(12))
     noise = np.random.default_rng(2).normal(size=(4, 12))

@@ -27,7 +27,8 @@ REMEDIES = {
     "monte_carlo": "use more particles; epf.fit(model, y, budget=600) takes as many as it needs, for up to 600 s",
     "bias": "use more particles; epf.fit(model, y, budget=600) takes as many as it needs, for up to 600 s",
     "expansion": "use more nodes or a higher order; epf.fit(model, y, budget=600) takes as many nodes as it needs",
-    "truncation": "widen the prior, or use epf.fit(model, y), whose nodes follow the posterior",
+    "truncation": "widen the prior, or use epf.fit(model, y), whose nodes follow the posterior; if the model stays the same "
+    "when some parameters change their signs, give one of them a positive prior",
     "numbers": "look for observations that the model excludes, rescale the data, or run in double precision",
 }
 

@@ -33,6 +33,7 @@ NONE = -1  # `replayed` while there are no new filters
 _FEW = 0.3  # share of the nodes: new ones are drawn when the effective number falls below it
 _LEAST = 0.25  # share of the nodes: the least effective number under a flattened posterior
 _HOPELESS = 4.0  # effective nodes: with fewer, another try is made soon
+_NOISY = 1.0  # squared nats, of the mean of a node's streams
 _PROGRESS = 0.8  # new nodes help if this share of their effective number is above that of the old
 _HIGHER = 1.0  # nats of evidence that new nodes must have found more, to be better in any case
 _NARROWER = 0.5  # log of the squared volume, by which new nodes must be closer together to be better in any case
@@ -233,11 +234,12 @@ class MarginalNodes(ReplayingFilter):
 
         With observations doubled from try to try, all replays together cost as much as two of the last. Where hardly any
         node counts, chance decided against the new ones: an eighth more observations, and so as much as nine of the last.
+        Where the noise of the likelihoods decides which nodes count, others would fare no better: twice the observations.
         """
-        count = state.old.effective
-        later = jnp.where(count < _HOPELESS, state.tried // 8, state.tried)
-        again = (count < _PROGRESS * state.reached) | (state.t > state.tried + later)
-        return (count < _FEW * self.nodes) & (~state.stalled | again)
+        count, noisy = state.old.effective, state.old.noise > _NOISY
+        later = jnp.where((count < _HOPELESS) & ~noisy, state.tried // 8, state.tried)
+        again = (count < _PROGRESS * state.reached) & ~noisy | (state.t > state.tried + later)
+        return (count < _FEW * self.nodes) & (~(state.stalled | noisy) | again)
 
     def _begin(self, state: MarginalState) -> MarginalState:
         """The state with new nodes, drawn from a distribution near the posterior."""

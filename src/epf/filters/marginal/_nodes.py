@@ -127,6 +127,14 @@ class Nodes(eqx.Module):
         """The effective number of nodes."""
         return effective(self.weights)
 
+    @property
+    def noise(self) -> Float[Array, ""]:
+        """The variance of the mean of a node's streams, on average over the posterior."""
+        streams = self.values.shape[0]
+        if streams == 1:
+            return jnp.zeros(())
+        return self.weights @ jnp.var(self.apart(), axis=0, ddof=1) / streams
+
     def weighed(self) -> "Nodes":
         """The nodes with their present weights: prior x likelihood / the density that the node was drawn from."""
         found = self.log_ratio + _pooled(self.values)

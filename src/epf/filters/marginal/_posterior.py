@@ -157,7 +157,7 @@ class NodePosterior(WeightedThetas):
         # Where the function stands for the log-density, its integral is a sum over points.
         of_points = standard_error((self.theta.T - mean) / jnp.where(sd > 0.0, sd, 1.0), self.weights)
         expansion = jnp.hypot(of_nodes, jnp.where(self.trusted, of_points, 0.0))
-        truncation = self._beyond(white) + self._elsewhere(mean, sd)
+        truncation = self._beyond(white) + self._elsewhere(sd)
         dead = weights @ jnp.any(~nodes.alive, axis=0)
         lost = dead + jnp.sqrt(weights @ nodes.rounding)
         numbers = jnp.where(jnp.isfinite(sd) & (sd > 0.0), lost, jnp.inf) * jnp.ones((2, 1))
@@ -183,12 +183,13 @@ class NodePosterior(WeightedThetas):
 
         return jax.vmap(one, 1, 1)(white)
 
-    def _elsewhere(self, mean: Float[Array, " p"], sd: Float[Array, " p"]) -> Float[Array, "2 p"]:
+    def _elsewhere(self, sd: Float[Array, " p"]) -> Float[Array, "2 p"]:
         """What a mode at a lookout would change."""
         share = self.nodes.missing()
         if not share.shape[0]:
-            return jnp.zeros((2, mean.shape[0]))
-        gap = jnp.abs(self.nodes.lookouts.theta - mean) / jnp.where(sd > 0.0, sd, 1.0)
+            return jnp.zeros((2, sd.shape[0]))
+        theta = self.nodes.lookouts.theta
+        gap = jnp.abs(theta - theta[0]) / jnp.where(sd > 0.0, sd, 1.0)
         change = share[:, None] * jnp.stack([gap, 0.5 * jnp.square(gap)])
         return jnp.max(jnp.where(share[:, None] > _NEGLIGIBLE, change, 0.0), axis=1)
 

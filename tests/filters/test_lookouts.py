@@ -1,0 +1,114 @@
+"""Lookouts at mirror images of the nodes: a mode that the nodes have left is part of the certificate."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import epf
+from epf.filters.marginal._distribution import SkewStudent
+from epf.filters.marginal._lookouts import Lookouts, signs_of
+from epf.model._parameters import Parameters
+from epf.numerics._compile import compiled
+from epf.numerics._keys import root_key
+
+pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
+
+LOADINGS = 4
+
+
+class Factor(epf.StateSpaceModel):
+    """Four series that follow one hidden factor. Loadings and factor may both change their signs."""
+
+    def prior(self):
+        return {"loadings": dist.Normal(0.0, 1.0).expand([LOADINGS]).to_event(1), "noise": dist.HalfNormal(1.0)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(0.9 * x, np.sqrt(1.0 - 0.81))
+
+    def observation(self, p, x, u):
+        return dist.Normal(p.loadings * x, p.noise).to_event(1)
+
+
+class Signed(Factor):
+    """One loading is positive, which settles all signs."""
+
+    def prior(self):
+        rest = dist.Normal(0.0, 1.0).expand([LOADINGS - 1]).to_event(1)
+        return {"loadings": rest, "noise": dist.HalfNormal(1.0), "first": dist.HalfNormal(1.0)}
+
+    def observation(self, p, x, u):
+        return dist.Normal(jnp.concatenate([p.first[None], p.loadings]) * x, p.noise).to_event(1)
+
+
+TRUTH = {"loadings": np.array([0.9, -0.8, 0.7, 1.2]), "noise": 0.3}
+Y = epf.simulate(Factor(), TRUTH, steps=40, seed=2)[1]
+
+
+@pytest.mark.parametrize(("model", "alarm"), [(Factor(), True), (Signed(), False)])
+def test_a_mirror_image_that_nodes_have_left_is_part_of_the_certificate(model, alarm):
+    """The nodes are about the truth alone. Where signs are not settled, that is half of the posterior."""
+    bound = epf.MarginalEPF(nodes=64, regrid=False).bind(model)
+    signed = {"loadings": TRUTH["loadings"][1:], "first": TRUTH["loadings"][0]}
+    theta = bound.parameters.vector(TRUTH | ({} if alarm else signed))
+    q, z = bound.parameters.free_size, bound.parameters.unconstrain(theta)
+    near = SkewStudent(z, 0.2 * jnp.ones(q), jnp.zeros(q), jnp.ones(q), jnp.eye(q))
+    bound = eqx.tree_at(lambda b: b.first, bound, near)
+
+    @compiled
+    def told(bound, ys):
+        state, _ = jax.lax.scan(
+            lambda s, y: (bound.step(root_key(0), s, y, None)[0], None), bound.init(root_key(0)), ys
+        )
+        posterior = bound.posterior(state)
+        return posterior.moments(), posterior.error()
+
+    (mean, sd), error = told(bound, jnp.asarray(Y, float))
+    image = np.array([label.startswith("loadings") for label in bound.parameters.labels])
+    gap = 2.0 * np.abs(mean) / sd  # to the mirror image
+    assert np.all(gap[image] > 6.0)
+    if alarm:
+        np.testing.assert_allclose(error.truncation[0][image], 0.5 * gap[image], rtol=0.3)  # half of the mass is there
+        assert np.all(error.truncation[0][~image] < 0.2)
+    else:
+        assert np.all(error.truncation < 0.2)
+
+
+def test_which_signs_are_looked_at():
+    assert signs_of(Parameters({"a": dist.HalfNormal(1.0), "b": dist.Beta(2.0, 2.0)})).shape == (0, 2)
+    two = signs_of(Parameters({"a": dist.Normal(0.0, 1.0), "s": dist.HalfNormal(1.0), "b": dist.Uniform(-1.0, 1.0)}))
+    assert sorted(map(tuple, two)) == [(-1, 1, -1), (-1, 1, 1), (1, 1, -1), (1, 1, 1)]
+    assert np.all(two[0] == 1.0)
+    many = signs_of(
+        Parameters({"a": dist.Normal(jnp.zeros(5), 1.0).to_event(1), "b": dist.Normal(jnp.zeros(5), 1.0).to_event(1)})
+    )
+    assert len(many) == len(set(map(tuple, many))) == 24
+    assert tuple([-1.0] * 10) in set(map(tuple, many))
+    assert tuple([-1.0] * 5 + [1.0] * 5) in set(map(tuple, many))
+
+
+def test_coordinates_of_the_nodes_distribution_have_an_inverse():
+    rng = np.random.default_rng(0)
+    lower = jnp.asarray(np.tril(rng.normal(size=(3, 3))) + 2.0 * np.eye(3), float)
+    proposal = SkewStudent(
+        jnp.arange(3.0), jnp.ones(3) * 0.5, jnp.array([0.3, -0.5, 0.0]), jnp.array([1.0, 1.4, 1.7]), lower
+    )
+    white = jnp.asarray(rng.normal(size=(20, 3)), float)
+    np.testing.assert_allclose(proposal.white(proposal.point(white)), white, atol=1e-4)
+
+
+def test_only_what_nodes_do_not_reach_is_missing():
+    """An image as dense as the nodes is half of the posterior; one that is covered, or far less dense, is nothing."""
+    one = Lookouts(
+        theta=jnp.array([[1.0], [-1.0], [-1.0], [-1.0]]),
+        log_prior=jnp.zeros(4),
+        covered=jnp.array([True, False, True, False]),
+        values=jnp.zeros((2, 4)),
+    )
+    found = one.missing(jnp.array([-5.0, -5.0, -5.0, -40.0]), jnp.asarray(-7.0))
+    np.testing.assert_allclose(found, [0.0, 0.5, 0.0, 0.0], atol=1e-6)
