@@ -279,7 +279,7 @@ def test_a_file_that_holds_no_chains_is_refused_in_a_sentence(chains, tmp_path):
         (tmp_path / "forged.epf").write_bytes(resealed(content, lambda h, top, data: change(h) or data, sign))
         refused(words, tmp_path / "forged.epf", AR())
 
-    forged(lambda h: h.update(schema=1), "schema '1' and this version of epf reads schema 4")
+    forged(lambda h: h.update(schema=1), "schema '1' and this version of epf reads schema 5")
     forged(lambda h: h["facts"].update(chains=3), "malformed header")
     forged(lambda h: h["facts"].update(done=10**6), "array 'record.*' is float32")
     forged(lambda h: h["facts"].update(chosen={"particles": 10**9}), "malformed header")

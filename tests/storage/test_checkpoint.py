@@ -106,7 +106,7 @@ def test_the_file_is_what_others_call_safetensors(saved):
         header = json.loads(file.metadata()["epf"])
         found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  no mapping
     np.testing.assert_array_equal(found["state.x"], stream.posterior.x)
-    assert (header["t"], header["seed"], header["schema"], header["facts"]["position"]) == (3, 5, 4, 3)
+    assert (header["t"], header["seed"], header["schema"], header["facts"]["position"]) == (3, 5, 5, 3)
     assert header["method"]["class"] == "SIR"
     assert header["versions"]["jax"] == jax.__version__
 
@@ -163,7 +163,7 @@ def test_forged_headers_are_refused(saved, tmp_path):
         path.write_bytes(resealed(content, lambda h, top, data: change(h, top) or data))
         refused(path, None, None, *words)
 
-    forged(lambda h, top: h.update(schema=1), "schema '1'", "reads schema 4", "run the series again")
+    forged(lambda h, top: h.update(schema=1), "schema '1'", "reads schema 5", "run the series again")
     forged(lambda h, top: h.update(kind="result"), "holds a result")
     forged(lambda h, top: h.update(t=-1), "malformed header")
     forged(lambda h, top: h.update(t=10**30), "malformed header")
