@@ -9,7 +9,7 @@ from proving._case import Case
 from proving.cases._tools import without_inputs
 from proving.recipes.point_mass import nodes, point_mass
 
-_POINT_MASS = {"half": "unseen", "recipe": "point mass filter", "batch": 4, "draws": 320, "enough": 6_000}
+_POINT_MASS = {"recipe": "point mass filter", "batch": 4, "draws": 320, "enough": 6_000}
 
 
 def _normal(x, mean, sd):

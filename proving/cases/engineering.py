@@ -9,7 +9,7 @@ from proving.cases._tools import ar1, generator, linear, without_inputs
 from proving.recipes.kalman import driven_kalman, kalman, kalman1
 from proving.recipes.point_mass import nodes, point_mass
 
-_HALF = {"half": "unseen", "draws": 1024}
+_HALF = {"draws": 1024}
 
 _MOVE = np.block([[np.eye(2), np.eye(2)], [np.zeros((2, 2)), np.eye(2)]])
 _PUSH = np.vstack([0.5 * np.eye(2), np.eye(2)])
@@ -208,7 +208,7 @@ CASES = [
           "noise_sd": dist.Exponential(4.0)}, _irregular, _irregular_data, **_HALF),
     Case("range", "engineering.Range",
          {"speed": dist.Normal(0.4, 0.2), "height": dist.LogNormal(1.0, 0.5), "sd": dist.LogNormal(-1.0, 0.3)},
-         _range, without_inputs(_range_data, "range"), half="unseen", recipe="point mass filter", batch=4, draws=320,
+         _range, without_inputs(_range_data, "range"), recipe="point mass filter", batch=4, draws=320,
          enough=6_000),
     Case("ring", "engineering.Ring",
          {"own": dist.Uniform(0.0, 1.0), "neighbours": dist.Normal(0.0, 0.3), "sd": dist.Exponential(1.0)},

@@ -9,7 +9,7 @@ from proving.cases._tools import ar1, generator, linear, without_inputs
 from proving.recipes.kalman import kalman, kalman1
 from proving.recipes.point_mass import forward
 
-_HALF = {"half": "unseen", "draws": 1024}
+_HALF = {"draws": 1024}
 
 
 def _damped(p, y, u, how):
@@ -127,7 +127,7 @@ CASES = [
     Case("baseline", "forecasting.Baseline",
          {"baseline_sd": dist.LogNormal(-3.0, 1.0), "coefficient": dist.Uniform(-1.0, 1.0),
           "noise_variance": dist.InverseGamma(2.0, 1.0)}, _baseline, without_inputs(_baseline_data, "baseline"),
-         half="unseen", draws=320, enough=6_000),
+         draws=320, enough=6_000),
     Case("collinear", "forecasting.Collinear",
          {"slopes": dist.MultivariateNormal(jnp.zeros(2), jnp.array([[2.0, 0.5], [0.5, 2.0]])),
           "coefficient": dist.Beta(2.0, 2.0), "sd": dist.Gamma(2.0, 2.0)}, _collinear, _collinear_data, **_HALF),

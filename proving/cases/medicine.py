@@ -10,7 +10,7 @@ from proving._case import Case
 from proving.cases._tools import ar1, generator, without_inputs
 from proving.recipes.point_mass import driven_point_mass, nodes, point_mass, spread
 
-_POINT_MASS = {"half": "unseen", "recipe": "point mass filter", "batch": 4, "draws": 320, "enough": 6_000}
+_POINT_MASS = {"recipe": "point mass filter", "batch": 4, "draws": 320, "enough": 6_000}
 
 
 def _normal(x, mean, sd):
