@@ -10,6 +10,8 @@ import pytest
 from scipy import stats
 
 import epf
+from epf.filters.marginal._posterior import _constants
+from epf.model._parameters import Parameters
 
 pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
 
@@ -97,6 +99,15 @@ def test_constants_of_a_support_are_no_error():
     mean = np.sum(weights * r)
     assert rho[0, 1] == pytest.approx(mean, abs=0.1 * np.sqrt(np.sum(weights * (r - mean) ** 2)))
     assert sd[0, 1] == pytest.approx(np.sqrt(np.sum(weights * (r - mean) ** 2)), rel=0.1)
+
+
+def test_which_elements_are_constants():
+    params = Parameters(
+        {"chol": dist.LKJCholesky(3, 1.0), "b": dist.Normal(0.0, 1.0), "w": dist.Dirichlet(jnp.ones(2))}
+    )
+    found = dict(zip(params.labels, np.asarray(_constants(params)), strict=True))
+    above = {"chol[0,1]", "chol[0,2]", "chol[1,2]", "chol[0,0]"}  # zeros, and the first of unit rows
+    assert {label for label, constant in found.items() if constant} == above
 
 
 def test_discrete_parameters_are_named():

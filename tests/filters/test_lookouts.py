@@ -112,3 +112,31 @@ def test_only_what_nodes_do_not_reach_is_missing():
     )
     found = one.missing(jnp.array([-5.0, -5.0, -5.0, -40.0]), jnp.asarray(-7.0))
     np.testing.assert_allclose(found, [0.0, 0.5, 0.0, 0.0], atol=1e-6)
+
+
+class Near(epf.StateSpaceModel):
+    """What is seen is within 1 of the parameter."""
+
+    def prior(self):
+        return {"a": dist.Normal(0.0, 3.0)}
+
+    def initial(self, p):
+        return dist.Categorical(jnp.ones(1))
+
+    def transition(self, p, x, u):
+        return dist.Categorical(jnp.ones(1))
+
+    def observation(self, p, x, u):
+        return dist.Uniform(p.a - 1.0, p.a + 1.0)
+
+
+def test_an_outlier_that_only_a_lookout_explains_is_set_aside():
+    bound = epf.MarginalEPF(nodes=16, regrid=False).bind(Near())
+    near = SkewStudent(jnp.array([3.0]), 0.05 * jnp.ones(1), jnp.zeros(1), jnp.ones(1), jnp.eye(1))
+    bound = eqx.tree_at(lambda b: b.first, bound, near)
+    step = compiled(lambda bound, state, y: bound.step(root_key(0), state, y, None))
+    state, info = step(bound, bound.init(root_key(0)), jnp.asarray(3.1))
+    assert not info.collapsed
+    state, info = step(bound, state, jnp.asarray(-3.0))
+    assert info.collapsed
+    assert bool(jnp.all(state.old.alive))

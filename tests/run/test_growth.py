@@ -1,5 +1,6 @@
 """A stream without a method goes on to a larger one, over several updates; its answers are those of that method."""
 
+import copy
 import json
 
 import numpy as np
@@ -71,6 +72,18 @@ def test_it_goes_on_from_a_file_as_it_would_have(small, tmp_path, at):
     assert again.method == whole.method
 
 
+@pytest.mark.parametrize("at", [8, 20])
+def test_a_copy_made_before_an_update_can_be_saved(small, tmp_path, at):
+    """As the command line does where a line cannot be printed: before a larger method begins, and before it takes over."""
+    whole, path = fed(epf.Stream(Timed(), accuracy=0.01), 24), tmp_path / "run.epf"
+    stream = fed(epf.Stream(Timed(), accuracy=0.01), at - 1)
+    before = copy.copy(stream)
+    fed(stream, at)
+    before.save(path)
+    again = fed(epf.Stream.load(path, Timed()), 24)
+    assert same(again, whole)
+
+
 def test_it_stays_as_it_is_where_that_is_good_enough_or_the_user_chose(small):
     assert fed(epf.Stream(Timed(), accuracy=100.0), 24).method == SMALL
     assert fed(epf.Stream(Timed(), SMALL, accuracy=0.01), 24).method == SMALL
@@ -93,7 +106,13 @@ def test_a_larger_method_that_fails_costs_nothing(small, monkeypatch):
     [{}, 3, {"accuracy": "x", "rounds": 0, "began": 0, "sizes": {}}]
     + [
         {"accuracy": (0.1).hex(), "rounds": 0, "began": began, "sizes": sizes}
-        for began, sizes in [(99, {}), (4, {"particles": -1}), (4, {"nodes": 2**30}), (4, {"catch_up": 3})]
+        for began, sizes in [
+            (99, {}),
+            (4, {"particles": -1}),
+            (4, {"nodes": 2**30}),
+            (4, {"catch_up": 3}),
+            (4, {"points": 10**6}),
+        ]
     ],
     ids=json.dumps,
 )

@@ -48,7 +48,7 @@ class Chart(eqx.Module):
             label = params.labels[params.elementwise.index(False)]
             raise UnsupportedModelError(
                 f"This method needs parameters that vary one by one, and {label!r} is bound to others by its support: use "
-                "epf.Storvik or epf.LiuWest, or epf.fix to make it known."
+                "epf.MarginalEPF, or epf.fix to make it known."
             )
 
     def theta(self, z: Float[Array, " p"]) -> Float[Array, " p"]:

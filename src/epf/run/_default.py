@@ -21,6 +21,8 @@ MOST_ROUNDS = 4
 MOST_AT_ONCE = 16  # times as many particles in the next round
 _SPARE = 1.2  # more than the square law asks for, as the estimate of the error is itself uncertain
 _MOST_POINTS = 128  # of a quadrature over the state
+_FAR = 3.0  # posterior sds
+_MOST_PAIRS = 1 << 28  # of points, in all nodes: as much work as some gigabytes
 _MOST_PARTICLES = 1 << 22  # in all nodes: some gigabytes
 
 
@@ -107,14 +109,17 @@ def enlarged(method: Filter, result: Result | Found, accuracy: float, most: floa
         return None
     # NaN and infinity say that nothing is known: then as much more as is allowed at once.
     noise = np.nan_to_num(np.hypot(error.parts["monte_carlo"], error.parts["bias"]).max(), nan=np.inf)
-    spread = np.nan_to_num((error.parts["expansion"] + error.parts["truncation"]).max(), nan=np.inf)
+    # What is missing many sds away is at another mode, where more nodes would not be.
+    near = np.where(error.parts["truncation"] < _FAR, error.parts["truncation"], 0.0)
+    spread = np.nan_to_num((error.parts["expansion"] + near).max(), nan=np.inf)
     inside, ratio = made_of(result.settings), noise / (0.7 * accuracy)
     wanted = {"particles": _SPARE * ratio**2}
     if isinstance(method, MarginalEPF):
         wanted["nodes"] = (spread / (0.7 * accuracy)) ** 2
     if inside == "points" and ratio > 1.0:
         if getattr(method, inside) >= _MOST_POINTS:
-            return dataclasses.replace(method, exact=False)  # what so many points do not resolve is left to particles
+            particles = dataclasses.replace(method, exact=False)  # what so many points do not resolve is left to them
+            return particles if is_affordable(particles) else None
         wanted = {"points": 2.0 if ratio < MOST_AT_ONCE else 4.0}  # nodes are judged when the noise is gone
     more: dict[str, Any] = {}
     # What is worst comes first; what the budget does not allow is left out.
@@ -134,8 +139,9 @@ def _power_of_two(times: float) -> int:
 
 
 def is_affordable(method: Any) -> bool:
-    """Whether its particles fit into some gigabytes."""
-    return method.particles * (method.nodes if isinstance(method, MarginalEPF) else 1) <= _MOST_PARTICLES
+    """Whether its particles fit into some gigabytes, and its points need no more work than such."""
+    nodes = method.nodes or 1 if isinstance(method, MarginalEPF) else 1
+    return method.particles * nodes <= _MOST_PARTICLES and getattr(method, "points", 0) ** 2 * nodes <= _MOST_PAIRS
 
 
 def made_of(settings: Mapping[str, Any]) -> str:

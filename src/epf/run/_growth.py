@@ -8,6 +8,7 @@ When all this happens depends on the number of observations alone: a stream that
 have, and its answers are those of `epf.fit` with the method that it has come to.
 """
 
+import copy
 import dataclasses
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ import jax
 
 from epf.errors import CheckpointError, EPFError
 from epf.filters._base import Filter
+from epf.filters.marginal._marginal import MarginalEPF
 from epf.run._default import MOST_AT_ONCE, MOST_ROUNDS, Found, enlarged, is_affordable
 
 if TYPE_CHECKING:
@@ -41,18 +43,30 @@ class Growth:
         self._method: Filter | None = None
         self._larger: Stream | None = None
         self._compiling: threading.Thread | None = None
+        self._compiled: list[Stream | None] = []  # by the thread, for all copies
 
     def after_update(self, stream: "Stream") -> None:
-        """Look at the certificate if it is time to, or let the larger method go on."""
+        """Look at the certificate if it is time to, or let the larger method go on.
+
+        What changes is a copy: a copy of the stream, made before the update, keeps what it had.
+        """
         t = stream.num_observations
         if self._method is not None:
-            self._go_on(stream, t)
+            stream._growth = growth = copy.copy(self)
+            growth._go_on(stream, t)
         elif t >= _FIRST and t & (t - 1) == 0 and self.rounds < MOST_ROUNDS and stream._buffer is not None:
-            assert stream._bound is not None
-            found = Found(stream.error, stream._bound.describe())
-            larger = enlarged(stream.method, found, self.accuracy, MOST_AT_ONCE)
+            larger = self._looked(stream)
             if larger is not None:
-                self._begin(stream, larger, t)
+                stream._growth = growth = copy.copy(self)
+                growth._begin(stream, larger, t)
+
+    def _looked(self, stream: "Stream") -> Filter | None:
+        """The method that the certificate asks for, if any."""
+        assert stream._bound is not None
+        try:
+            return enlarged(stream.method, Found(stream.error, stream._bound.describe()), self.accuracy, MOST_AT_ONCE)
+        except Exception:  # whatever it is, the update itself has succeeded
+            return None
 
     def facts(self) -> dict[str, Any]:
         """For a checkpoint: what `loaded` needs."""
@@ -68,8 +82,9 @@ class Growth:
             growth = cls(float.fromhex(facts["accuracy"]), int(facts["rounds"]))
             began, sizes = int(facts["began"]), dict(facts["sizes"])
             larger = dataclasses.replace(stream.method, **sizes) if sizes else None
-            sound = growth.accuracy > 0.0 and 0 <= began <= stream.num_observations and set(sizes) <= set(_SIZES)
-            if not sound or (larger is not None and not is_affordable(larger)):
+            sound = growth.accuracy > 0.0 and 0 <= growth.rounds <= MOST_ROUNDS and set(sizes) <= set(_SIZES)
+            replays = isinstance(larger, MarginalEPF) and is_affordable(larger) and stream._buffer is not None
+            if not sound or not 0 <= began <= stream.num_observations or (larger is not None and not replays):
                 raise ValueError
         except (TypeError, ValueError, KeyError, OverflowError, EPFError):
             raise CheckpointError(f"{path} has no valid 'growth' in its header: use an earlier copy.") from None
@@ -79,14 +94,21 @@ class Growth:
         return growth
 
     def _begin(self, stream: "Stream", method: Filter, began: int) -> None:
-        self._began, self._method = began, method
-        double = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+        self._began, self._method, self._compiled = began, method, []
+        settings: Any = jax.config  # each thread has its own
+        double, device, precision = (
+            settings.jax_enable_x64,
+            settings.jax_default_device,
+            settings.jax_default_matmul_precision,
+        )
+
+        compiled = self._compiled
 
         def first() -> None:
-            with jax.enable_x64(double):  # a setting of each thread
-                self._larger = _caught_up(_alike(stream, method), stream, 1)
+            with jax.enable_x64(double), jax.default_device(device), jax.default_matmul_precision(precision):
+                compiled.append(_caught_up(_alike(stream, method), stream, 1))
 
-        self._compiling = threading.Thread(target=first, name="epf-growth", daemon=True)
+        self._compiling = threading.Thread(target=first, name="epf-growth")
         self._compiling.start()
 
     def _go_on(self, stream: "Stream", t: int) -> None:
@@ -96,7 +118,7 @@ class Growth:
             return
         if self._compiling is not None:
             self._compiling.join()
-            self._compiling = None
+            self._compiling, self._larger = None, self._compiled[0] if self._compiled else None
         if self._larger is not None:
             self._larger = _caught_up(self._larger, stream, due)
         if self._larger is None or self._larger.num_observations == t:
@@ -129,8 +151,5 @@ def _caught_up(larger: "Stream", stream: "Stream", due: int) -> "Stream | None":
 
 
 def _take_over(stream: "Stream", larger: "Stream") -> None:
-    """The stream goes on with the larger one's filter."""
-    stream._changing = True
-    for name in _TAKEN:
-        setattr(stream, name, getattr(larger, name))
-    stream._owner, stream._changing = None, False
+    """The stream goes on with the larger one's filter: at once, since a page may copy it at any time."""
+    stream.__dict__.update({name: getattr(larger, name) for name in _TAKEN} | {"_owner": None})

@@ -53,7 +53,7 @@ _UNCOUNTED = 64  # observations that wait to be counted
 class Stream:
     """A filter that learns as observations arrive: `stream.update(y)`, then `stream.posterior`.
 
-    Its answers are bit for bit those of `epf.fit` over the same observations. An update that fails (bad data, a model
+    Its answers are bit for bit those of `epf.fit` with the same method. An update that fails (bad data, a model
     that gives NaN) raises and leaves the stream as it was. `devices`, a number or a list, share the filter's islands.
 
     Without a method, the stream begins with the one that `epf.fit` begins with. When the observations have doubled and the

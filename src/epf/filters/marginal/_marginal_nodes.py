@@ -33,7 +33,7 @@ NONE = -1  # `replayed` while there are no new filters
 _FEW = 0.3  # share of the nodes: new ones are drawn when the effective number falls below it
 _LEAST = 0.25  # share of the nodes: the least effective number under a flattened posterior
 _HOPELESS = 4.0  # effective nodes: with fewer, another try is made soon
-_NOISY = 1.0  # squared nats, of the mean of a node's streams
+_NOISY = 2.0  # squared nats, of the mean of a node's streams, without what all nodes have in common
 _PROGRESS = 0.8  # new nodes help if this share of their effective number is above that of the old
 _HIGHER = 1.0  # nats of evidence that new nodes must have found more, to be better in any case
 _NARROWER = 0.5  # log of the squared volume, by which new nodes must be closer together to be better in any case
@@ -224,9 +224,9 @@ class MarginalNodes(ReplayingFilter):
         invalid = jnp.where((nodes.weights > 1e-6) & (lost > LOST), invalid, 0)
         return Noted(
             jnp.asarray(seen.resampled),
-            jnp.all(seen.collapsed),
+            self._at_all_nodes(seen.collapsed),
             jnp.max(invalid),
-            jnp.all(seen.lost) | ~jnp.isfinite(nodes.log_mass),
+            self._at_all_nodes(seen.lost) | ~jnp.isfinite(nodes.log_mass),
         )
 
     def _is_due(self, state: MarginalState) -> Bool[Array, ""]:
@@ -266,14 +266,20 @@ class MarginalNodes(ReplayingFilter):
     def _take_in(self, key: PRNGKeyArray, nodes: Nodes, y: Float[Array, "*y"], u: Array | None) -> tuple[Nodes, Seen]:
         bank, seen = self.filters.step(key, self.model, self._thetas(nodes), nodes.bank, y, u)
         found = jnp.where(seen.collapsed, DEAD, seen.log_likelihood)
-        increments = jnp.where(jnp.all(seen.collapsed), 0.0, found).reshape(self.filters.streams, -1)
+        increments = jnp.where(self._at_all_nodes(seen.collapsed), 0.0, found).reshape(self.filters.streams, -1)
         if self.discount < 1.0:
-            nodes = eqx.tree_at(lambda n: (n.values, n.variance), nodes, replace_fn=lambda leaf: self.discount * leaf)
+            sums = nodes.values, nodes.lookouts.values, nodes.variance
+            sums = tuple(self.discount * leaf for leaf in sums)
+            nodes = eqx.tree_at(lambda n: (n.values, n.lookouts.values, n.variance), nodes, sums)
         return nodes.taken(increments, bank, seen.rounding), seen
 
     def _thetas(self, nodes: Nodes) -> Float[Array, "filters p"]:
         """The parameters of all filters: stream after stream."""
         return jnp.tile(nodes.thetas, (self.filters.streams, 1))
+
+    def _at_all_nodes(self, flags: Bool[Array, " filters"]) -> Bool[Array, ""]:
+        """Whether all filters at the nodes have a flag; those of lookouts do not count."""
+        return jnp.all(flags.reshape(self.filters.streams, -1)[:, : self.nodes])
 
     def _of_nodes(self, values: Array, summary: Any = jnp.mean) -> Shaped[Array, " nodes"]:
         """One value per node, from one per filter."""

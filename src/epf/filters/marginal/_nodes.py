@@ -31,6 +31,7 @@ _BLOCK = 20  # steps over which the errors of a filter are correlated
 DEAD = -1e30  # log-likelihood of a filter that could not explain an observation
 _FAR = 20.0  # nats below the peak, at which a node tells nothing of the variance
 _POINTS = 2048  # of the function through the nodes
+_NOISE = 2.0  # standard errors, by which the log-likelihood at a lookout may be higher than it was found
 _RIDGE = 1e-3  # keeps the fit of the variance sound where few nodes count
 
 
@@ -129,11 +130,13 @@ class Nodes(eqx.Module):
 
     @property
     def noise(self) -> Float[Array, ""]:
-        """The variance of the mean of a node's streams, on average over the posterior."""
+        """The variance of the mean of a node's streams, on average over the posterior, without what all nodes share."""
         streams = self.values.shape[0]
         if streams == 1:
             return jnp.zeros(())
-        return self.weights @ jnp.var(self.apart(), axis=0, ddof=1) / streams
+        apart = self.apart()
+        apart = apart - jnp.sum(self.weights * apart, axis=1, keepdims=True)
+        return self.weights @ jnp.var(apart, axis=0, ddof=1) / streams
 
     def weighed(self) -> "Nodes":
         """The nodes with their present weights: prior x likelihood / the density that the node was drawn from."""
@@ -156,9 +159,12 @@ class Nodes(eqx.Module):
         """The share of the posterior that may be at each lookout."""
         if not self.lookouts.theta.shape[0]:
             return jnp.zeros(0)
-        log_posterior = self.log_weights + self.proposal.log_density(self.white)
+        log_posterior = self.log_weights - self.correction + self.proposal.log_density(self.white)
         typical = jnp.sum(jnp.where(self.weights > 0.0, self.weights * log_posterior, 0.0))
-        return self.lookouts.missing(_pooled(self.lookouts.values), typical)
+        values = self.lookouts.values
+        streams = values.shape[0]
+        noise = jnp.zeros(()) if streams == 1 else jnp.sqrt(_spread(values, values > 0.5 * DEAD) / streams)
+        return self.lookouts.missing(_pooled(values) + _NOISE * noise, typical)
 
     def apart(self) -> Float[Array, "streams nodes"]:
         """What each stream's log-likelihood differs by from the mean of all."""

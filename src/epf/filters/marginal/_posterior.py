@@ -23,8 +23,7 @@ _FAR = 4.0  # nats below the peak at which a node's value begins to matter less
 _BANDWIDTH = 0.1  # standard deviations
 _ERRORS = 3.0  # standard errors, within which two ways to compute means and variances must agree
 _LEFT_OF_BIAS = 1.0 / 3.0  # of the correction: measured on an AR(1), T = 1000 to 20 000 (docs/measurements.md)
-_NEGLIGIBLE = 1e-3  # share of the posterior at a lookout that is not mentioned
-_CONSTANT = 1e-5  # relative: what varies by less over the nodes varies by rounding
+_CONSTANT = 1e-6  # relative: what varies by less from one end of the coordinates to the other varies by rounding
 _OUTERMOST = 1.0 / 32.0  # share of the nodes on each side of each parameter that tells of mass beyond
 
 
@@ -162,8 +161,7 @@ class NodePosterior(WeightedThetas):
         lost = dead + jnp.sqrt(weights @ nodes.rounding)
         numbers = jnp.where(jnp.isfinite(sd) & (sd > 0.0), lost, jnp.inf) * jnp.ones((2, 1))
         # An element that the support makes a constant (the diagonal of a correlation matrix) has no error.
-        reach = jnp.max(theta, axis=0) - jnp.min(theta, axis=0)
-        constant = ~jnp.asarray(self.parameters.elementwise) & (reach < _CONSTANT * jnp.max(jnp.abs(theta), axis=0))
+        constant = _constants(self.parameters)
         parts = monte_carlo, bias, expansion, truncation, numbers
         return ErrorEstimate(*(jnp.where(constant, 0.0, part) for part in parts))
 
@@ -191,7 +189,16 @@ class NodePosterior(WeightedThetas):
         theta = self.nodes.lookouts.theta
         gap = jnp.abs(theta - theta[0]) / jnp.where(sd > 0.0, sd, 1.0)
         change = share[:, None] * jnp.stack([gap, 0.5 * jnp.square(gap)])
-        return jnp.max(jnp.where(share[:, None] > _NEGLIGIBLE, change, 0.0), axis=1)
+        return jnp.max(change, axis=1)
+
+
+def _constants(params: Parameters) -> Bool[Array, " p"]:
+    """Which elements are the same wherever the unbounded coordinates are."""
+    line = jnp.linspace(-1.0, 1.0, params.free_size)
+    theta = jax.vmap(params.constrain)(jnp.stack([line - 0.3, 0.7 - line, 1.5 * line]))
+    reach = jnp.max(theta, axis=0) - jnp.min(theta, axis=0)
+    same = reach <= _CONSTANT * jnp.max(jnp.abs(theta), axis=0)
+    return same & ~jnp.asarray(params.elementwise)
 
 
 def weighted_points(

@@ -123,7 +123,10 @@ class SeriesFeed(Feed):
         return super()._longest() * self._panel.watched
 
     def _state_of(self, latest: Any, before: Any) -> Any:
-        return before._state
+        return before[1]._state
+
+    def _is_of(self, latest: Any, before: Any) -> bool:
+        return True  # a panel keeps its method
 
     def _numbers(self) -> dict[str, Any]:
         return super()._numbers() | {"file": f"series {self._key}"}

@@ -104,7 +104,7 @@ class Feed:
         record = None if clock < self._summaries.opens else self._summarised(stream, ys)
         t, info = stream.num_observations, fields(stream._info)
         numbers = info["log_evidence"].item(), stream.log_evidence, info["ess"].item(), info["collapsed"].item()
-        self._last = t, before, row
+        self._last = t, (stream._stepper, before), row
         self.note((t, clock, seconds, *numbers, ys, record))
 
     def note(self, note: Note) -> None:
@@ -242,7 +242,7 @@ class Feed:
             values = np.full(len(track.layout.columns), np.nan)
             for level, quantiles in zip(LEVELS, self._look.quantiles, strict=True):
                 values[track.layout.place(f"q{level:g}")] = quantiles
-            if noted == t:
+            if noted == t and self._is_of(latest, before):
                 earlier = posterior_of(*together(latest._bound, self._state_of(latest, before)))
                 ahead = forecast(latest.model, earlier, t - 1, 1, row, _DRAWS, 0)
                 for level in LEVELS:
@@ -257,7 +257,11 @@ class Feed:
 
     def _state_of(self, latest: Any, before: Any) -> Any:
         """The filter's state before the last update, from what `push` was given."""
-        return latest._stepper.unpack(before)
+        return latest._stepper.unpack(before[1])
+
+    def _is_of(self, latest: Any, before: Any) -> bool:
+        """Whether the state is that of the present filter: a stream may have taken a larger one since."""
+        return before[0] is latest._stepper
 
     def close(self) -> None:
         """Post the last step and end the thread."""
