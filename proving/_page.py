@@ -28,12 +28,12 @@ importance sampling over the parameters (`proving/references`, made by `python -
 are *named*: they were looked at while the library was built. {unseen} are *unseen*: they were written afterwards, from
 the public documentation alone. The difference between the halves shows overfitting.
 
-When the unseen models were first run, 29 of 47 answers were right, and two of the wrong ones were called good: a factor model
-in which the nodes had left one of two mirror images. Three causes were then mended, for whole classes of models: mirror
-images (lookouts), parameters that their support binds to each other (shares, orders, correlations), and nodes that moved
-where only noise told them apart. The table has the runs after that where these changes matter, and the first ones
-elsewhere. Most of what is left are states of several dimensions that need more particles than a minute allows; these answers
-say so.
+When the unseen models were first run, 29 of 47 answers were right, and two of the wrong ones were called good: a factor
+model in which the nodes had left one of two mirror images. Three causes were then mended, for whole classes of models:
+mirror images (lookouts), parameters that their support binds to each other (shares, orders, correlations), and nodes that
+moved where only noise told them apart. The table has runs after that where these changes matter, on a busy machine, and the
+first ones elsewhere. Most of what is left are states of several dimensions that need more particles than a minute allows;
+these answers say so.
 
 An answer is *right* if for every parameter the mean is within 0.3 posterior standard deviations of the exact one
 (|z| <= 0.3), and the standard deviation within 0.85 to 1.18 times the exact one (r). It is *wrong* if |z| > 0.6 or r is
