@@ -149,7 +149,7 @@ def _plankton(p, y, u, how):
         seen = jnp.log1p(-missed) + y * log_rate - jnp.exp(log_rate) - gammaln(y + 1.0)
         return jnp.where(y == 0.0, jnp.logaddexp(jnp.log(missed), seen), seen)
 
-    return point_mass(y, jnp.linspace(-6.5, 6.5, nodes(101, how)), lambda x: _normal(x, 0.0, 1.0),
+    return point_mass(y, jnp.linspace(-6.5, 6.5, nodes(201, how)), lambda x: _normal(x, 0.0, 1.0),
                       lambda new, old: _normal(new, a * old, jnp.sqrt(1.0 - a**2)), log_observation)  # fmt: skip
 
 

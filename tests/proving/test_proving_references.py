@@ -43,7 +43,9 @@ def test_every_case_has_three_precise_references(name):
             assert reference["effective_draws"] >= 5000
             assert remarks["largest_weight"] < 0.02
         assert remarks.get("grid_doubled", 0.0) < 0.05
-        assert remarks.get("log_likelihood_variance", 0.0) < 0.05
+        # The estimates are unbiased, so importance sampling is exact whatever their noise; the effective draws above count
+        # it. Up to this variance it costs a quarter of them, and no single lucky estimate has a large weight.
+        assert remarks.get("log_likelihood_variance", 0.0) < 0.25
 
 
 @pytest.mark.parametrize("name", CASES)
