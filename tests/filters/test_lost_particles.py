@@ -34,6 +34,9 @@ class Bound:
     def _of_nodes(self, values, summary):
         return summary(values.reshape(1, -1), axis=0)
 
+    def _at_all_nodes(self, flags):
+        return jnp.all(flags)
+
 
 def noted(invalid, weights):
     return int(MarginalNodes._noted(Bound(), Seen(invalid), Nodes(weights)).invalid)

@@ -321,7 +321,7 @@ class Squares(AR):
         (epf.fix(VectorAR(), {"a": [0.5, 0.5]}), r"one-dimensional state.*epf\.SIR, or epf\.Kalman"),
         (Three(), r"at most two unknown parameters.*3: use epf\.LiuWest"),
         (Discrete(), r"'a' is discrete: use epf\.SIR"),
-        (Bound(), r"'w\[0\]' is bound to others.*epf\.LiuWest"),
+        (Bound(), r"'w\[0\]' is bound to others.*epf\.MarginalEPF"),
         (Counts(), r"Poisson.*epf\.SIR"),
         (Squares(), r"advance\(\) that is linear.*epf\.SIR"),
     ],
