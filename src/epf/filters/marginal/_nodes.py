@@ -89,7 +89,7 @@ class Nodes(eqx.Module):
         return cls(proposal, white, z, jax.vmap(params.constrain)(z), log_ratio, *found)
 
     @property
-    def thetas(self) -> Float[Array, "nodes+lookouts p"]:
+    def thetas(self) -> Float[Array, "filters p"]:
         """The parameters of the filters."""
         return jnp.concatenate([self.theta, self.lookouts.theta])
 

@@ -98,8 +98,8 @@ def as_array(sums: Sequence[Sum], shape: tuple[int, ...]) -> Value:
     return array.reshape(shape)
 
 
-def on_entries(function: Callable[..., Sum], *values: Value) -> Value:
-    """The function on every entry of arrays; numpy alone would make a single entry no array."""
+def on_entries(function: Callable[..., Sum], *values: Any) -> Value:
+    """The function on every entry of arrays, or on sums; numpy alone would make a single entry no array."""
     return np.asarray(np.frompyfunc(function, len(values), 1)(*values), object)
 
 
