@@ -28,7 +28,7 @@ from epf.storage._fingerprint import describe, model_traces, rebuild
 from epf.storage._tensors import TensorFile, inspect, pack
 
 # 1: fields of the states had other names. 2: nodes of the marginal filter had a symmetric distribution. 3: the separable
-# statistic was bare sums.
+# statistic was bare sums. 4: the marginal filter had no lookouts.
 SCHEMA = 5
 _LIBRARIES = ("epfilter", "jax", "jaxlib", "numpyro", "equinox", "numpy")
 NUMERICS = ("epfilter", "jax", "jaxlib")  # another version of these may round differently

@@ -42,7 +42,8 @@ class MarginalEPF(Filter):
     `exact=False` there are particles in any case. `nodes` is the number of filters: by default 32 per parameter, or 8 p^2
     for many, and twice that without particles. With `regrid` the nodes follow the posterior: filters at new nodes replay the
     observations from the first, `catch_up` per step, so the observations are kept. Without it, the nodes stay where the
-    prior put them and nothing is kept. A `discount` below 1 forgets the past at that rate per step, for parameters that
+    prior put them and nothing is kept. A few more filters look out for mirror images of the posterior, where parameters have
+    other signs. A `discount` below 1 forgets the past at that rate per step, for parameters that
     drift slowly; the nodes then stay too.
 
     Examples:
