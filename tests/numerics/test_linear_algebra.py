@@ -62,6 +62,23 @@ def test_a_matrix_that_is_not_positive_definite_gives_nan(k):
     assert np.isnan(matrices.log_determinant(lower))
 
 
+@pytest.mark.parametrize("k", range(2, 7))
+def test_pivots_are_raised_only_where_they_must_be(k):
+    """A positive definite matrix that is larger than one with these pivots keeps its root; any other gets a sound one."""
+    random = np.random.default_rng(k)
+    root = random.normal(size=(k, k))
+    start = np.eye(k) + 0.1 * np.ones((k, k))
+    least = jnp.asarray(np.diagonal(np.linalg.cholesky(start)) ** 2, jnp.float32)
+    larger = (start + root @ root.T).astype(np.float32)
+    np.testing.assert_allclose(
+        matrices.cholesky(jnp.asarray(larger), least), np.linalg.cholesky(larger), atol=1e-5, rtol=1e-5
+    )
+    smaller = jnp.asarray(start - 3.0 * np.outer(root[0], root[0]), jnp.float32)
+    lower = np.asarray(matrices.cholesky(smaller, least))
+    assert np.all(np.diagonal(lower) ** 2 >= 0.999 * least)
+    np.testing.assert_array_equal(lower, np.tril(lower))
+
+
 @pytest.mark.parametrize("k", [3, 5])
 def test_the_density_can_be_differentiated(k):
     """d/db log N(b; 0, S) = -S^-1 b."""

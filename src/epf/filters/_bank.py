@@ -98,7 +98,7 @@ class Filters(eqx.Module):
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> Bank:
         """Filters before the first observation."""
         params = parameters(model)
-        x = self._each(lambda key, theta: start(key, model, params, _spread(theta, self.particles)))(
+        x = self._each(lambda key, theta: start(key, model, params, theta, self.particles))(
             self._keys(key, thetas), thetas
         )
         log_weights = jnp.broadcast_to(uniform(self.particles), (thetas.shape[0], self.particles))
@@ -136,13 +136,13 @@ class Filters(eqx.Module):
         x_prev, log_weights = jax.lax.cond(jnp.any(due), resampled, lambda: (bank.x, bank.log_weights))
 
         def move(k_move: PRNGKeyArray, theta: Array, x_prev: Array) -> tuple[Array, Array]:
-            new, x, increments = propose(k_move, model, params, self.proposal, _spread(theta, particles), x_prev, y, u)
+            new, x, increments = propose(k_move, model, params, self.proposal, theta, x_prev, y, u)
             sound = finite(new) & finite(x)
             x = jnp.where(sound, x, jnp.where(finite(x_prev), x_prev, 0.0))
             return x, jnp.where(sound, increments, jnp.nan)
 
         def unseen(k_move: PRNGKeyArray, theta: Array, x_prev: Array) -> Array:
-            _, x = move_unseen(k_move, model, params, _spread(theta, particles), x_prev, u)
+            _, x = move_unseen(k_move, model, params, theta, x_prev, u)
             return jnp.where(finite(x), x, jnp.where(finite(x_prev), x_prev, 0.0))
 
         x, increments = self._each(move)(k_move, thetas, x_prev)
@@ -190,7 +190,3 @@ class Filters(eqx.Module):
 def _along(flags: Bool[Array, " nodes"], like: Float[Array, "nodes *rest"]) -> Bool[Array, "nodes *ones"]:
     """One truth value a filter, in a shape that goes with all its numbers."""
     return flags.reshape(-1, *(1 for _ in like.shape[1:]))
-
-
-def _spread(theta: Float[Array, " p"], particles: int) -> Float[Array, "p particles"]:
-    return jnp.broadcast_to(theta[:, None], (theta.shape[0], particles))

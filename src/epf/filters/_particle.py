@@ -78,15 +78,24 @@ def over_particles(function: Callable[..., Any]) -> Callable[..., Any]:
     return jax.vmap(function, in_axes=-1, out_axes=-1)
 
 
+def with_theta(function: Callable[..., Any], theta: Float[Array, "p *particles"]) -> Callable[..., Any]:
+    """Run a function of one particle and, last, its parameters for all particles.
+
+    Parameters that all have in common stay one vector, so that what depends on them alone is computed once.
+    """
+    axis = -1 if theta.ndim == 2 else None
+    return lambda *parts: jax.vmap(function, in_axes=(*(-1 for _ in parts), axis), out_axes=-1)(*parts, theta)
+
+
 def start(
-    key: PRNGKeyArray, model: StateSpaceModel, params: Parameters, theta: Float[Array, "p particles"]
+    key: PRNGKeyArray, model: StateSpaceModel, params: Parameters, theta: Float[Array, "p *particles"], particles: int
 ) -> Float[Array, "*state particles"]:
     """x_0 of every particle, given its parameters."""
 
     def one(key: PRNGKeyArray, theta: Float[Array, " p"]) -> Float[Array, "*state"]:
         return draw(initial_law(model, params.named(theta)), key)
 
-    return over_particles(one)(particle_keys(key, theta.shape[1]), theta)
+    return with_theta(one, theta)(particle_keys(key, particles))
 
 
 def propose(
@@ -94,7 +103,7 @@ def propose(
     model: StateSpaceModel,
     params: Parameters,
     proposal: Proposal,
-    theta: Float[Array, "p particles"],
+    theta: Float[Array, "p *particles"],
     x_prev: Float[Array, "*state particles"],
     y: Float[Array, "*y"],
     u: Array | None,
@@ -111,17 +120,17 @@ def propose(
 
     def unseen() -> tuple[Array, Array, Array]:
         new, x = move_unseen(key, model, params, theta, x_prev, u)
-        return new, x, jnp.zeros(theta.shape[1])
+        return new, x, jnp.zeros(x_prev.shape[-1])
 
-    keys = particle_keys(key, theta.shape[1])
-    return jax.lax.cond(jnp.any(observed(y)), lambda: over_particles(one)(keys, x_prev, theta), unseen)
+    keys = particle_keys(key, x_prev.shape[-1])
+    return jax.lax.cond(jnp.any(observed(y)), lambda: with_theta(one, theta)(keys, x_prev), unseen)
 
 
 def move_unseen(
     key: PRNGKeyArray,
     model: StateSpaceModel,
     params: Parameters,
-    theta: Float[Array, "p particles"],
+    theta: Float[Array, "p *particles"],
     x_prev: Float[Array, "*state particles"],
     u: Array | None,
 ) -> tuple[Array, Array]:
@@ -131,7 +140,7 @@ def move_unseen(
         new = draw(transition_law(model, params.named(theta), x_prev, u), key)
         return new, advance(model, x_prev, new)
 
-    return over_particles(one)(particle_keys(key, theta.shape[1]), x_prev, theta)
+    return with_theta(one, theta)(particle_keys(key, x_prev.shape[-1]), x_prev)
 
 
 class ParticleFilter(Filter):
@@ -214,7 +223,7 @@ class BoundParticleFilter(BoundFilter):
     def init(self, key: PRNGKeyArray) -> Cloud:
         k_theta, k_x = jax.random.split(key)
         theta = self.first_theta(k_theta)
-        x_0 = start(k_x, self.model, self.parameters, theta)
+        x_0 = start(k_x, self.model, self.parameters, theta, self.settings.particles)
         log_weights = uniform(self.settings.particles)
         ess = jnp.asarray(self.settings.particles, float)
         return Cloud(x_0, theta, *self.begin(x_0), log_weights, jnp.exp(log_weights), ess)

@@ -110,7 +110,7 @@ class BoundPracticalFilter(BoundFilter):
         particles, lag = self.settings.particles, self.settings.lag
         k_theta, k_x = jax.random.split(key)
         theta = over_particles(params.sample)(particle_keys(k_theta, particles))
-        x_0 = start(k_x, model, params, theta)
+        x_0 = start(k_x, model, params, theta, theta.shape[1])
         shapes = shapes_of(model, u)
         news, ys = jnp.zeros((lag, *shapes.new, particles)), jnp.full((lag, *shapes.observation), jnp.nan)
         us = None if u is None else jnp.zeros((lag, *u.shape))

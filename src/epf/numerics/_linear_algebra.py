@@ -11,22 +11,38 @@ from jaxtyping import Array, Float
 _UNROLLED = 4
 
 
-def cholesky(matrix: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """Lower triangular L with L L' = matrix; NaN where the matrix is not positive definite."""
+def cholesky(matrix: Float[Array, "k k"], least: Float[Array, " k"] | None = None) -> Float[Array, "k k"]:
+    """Lower triangular L with L L' = matrix; NaN where the matrix is not positive definite.
+
+    With `least`, the squares of the pivots are raised to at least that, so that there is a root of any symmetric matrix.
+    """
     k = matrix.shape[0]
     if k > _UNROLLED:
-        return jnp.linalg.cholesky(matrix)
+        return jnp.linalg.cholesky(matrix) if least is None else _bounded_cholesky(matrix, least)
     rows: list[list[Array]] = []
     for i in range(k):
         row: list[Array] = []
         for j in range(i):
             dot = sum((row[m] * rows[j][m] for m in range(j)), start=jnp.zeros_like(matrix[0, 0]))
             row.append((matrix[i, j] - dot) / rows[j][j])
-        square = sum((entry**2 for entry in row), start=jnp.zeros_like(matrix[0, 0]))
-        row.append(jnp.sqrt(matrix[i, i] - square))
+        pivot = matrix[i, i] - sum((entry**2 for entry in row), start=jnp.zeros_like(matrix[0, 0]))
+        row.append(jnp.sqrt(pivot if least is None else jnp.maximum(pivot, least[i])))
         rows.append(row)
     zero = jnp.zeros_like(matrix[0, 0])
     return jnp.stack([jnp.stack(row + [zero] * (k - len(row))) for row in rows])
+
+
+def _bounded_cholesky(matrix: Float[Array, "k k"], least: Float[Array, " k"]) -> Float[Array, "k k"]:
+    """Column by column: what a column explains is taken from the rest of the matrix."""
+    number = jnp.arange(matrix.shape[0])
+
+    def column(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        rest, lower = carry
+        root = jnp.sqrt(jnp.maximum(rest[j, j], least[j]))
+        found = jnp.where(number == j, root, jnp.where(number > j, rest[:, j] / root, 0.0))
+        return rest - jnp.outer(found, found), lower.at[:, j].set(found)
+
+    return jax.lax.fori_loop(0, matrix.shape[0], column, (matrix, jnp.zeros_like(matrix)))[1]
 
 
 def semidefinite_root(covariance: Float[Array, "q q"]) -> Float[Array, "q q"]:

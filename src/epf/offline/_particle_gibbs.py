@@ -161,9 +161,8 @@ class ParticleGibbs(MarkovChains):
         """A path given theta and the reference path, which the last particle of the filter follows."""
         params, count, steps = parameters(model), self.particles, ys.shape[0]
         p = params.named(theta)
-        thetas = jnp.broadcast_to(theta[:, None], (theta.shape[0], count))
         k_start, k_run, k_last = jax.random.split(key, 3)
-        x_0 = _with_reference(start(k_start, model, params, thetas), reference.x_0, conditional)
+        x_0 = _with_reference(start(k_start, model, params, theta, count), reference.x_0, conditional)
 
         def step(carry: tuple[Array, Array], t: Int[Array, ""]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
             x, weights = carry
@@ -176,7 +175,7 @@ class ParticleGibbs(MarkovChains):
                 own = _choose(k_ancestor, jnp.log(weights) + rest, own)
             ancestors = ancestors.at[-1].set(jnp.where(conditional, own, ancestors[-1]))
             x_prev = x[..., ancestors]
-            new, x, log_weights = propose(k_move, model, params, self.proposal, thetas, x_prev, y, u)
+            new, x, log_weights = propose(k_move, model, params, self.proposal, theta, x_prev, y, u)
             _, reference_weight = self.proposal.propose(k_move, model, p, x_prev[..., -1], y, u, reference.new[t])
             new = _with_reference(new, reference.new[t], conditional)
             x = _with_reference(x, advance(model, x_prev[..., -1], reference.new[t]), conditional)

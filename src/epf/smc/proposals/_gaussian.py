@@ -161,8 +161,8 @@ class Linearised(Proposal):
                 mean, covariance, lambda new: log_likelihood(model, p, x_prev, new.reshape(shape), y, u)
             )
         k_which, k_draw = jax.random.split(key)
-        own = q_mean + q_lower @ jax.random.normal(k_draw, mean.shape)
-        plain = mean + cholesky(covariance) @ jax.random.normal(k_draw, mean.shape)
+        noise = jax.random.normal(k_draw, mean.shape)
+        own, plain = q_mean + q_lower @ noise, mean + cholesky(covariance) @ noise
         # If the fit failed (NaN), use the transition only.
         usable = jnp.all(jnp.isfinite(own))
         share = jnp.where(usable, self.share, 1.0)
@@ -177,23 +177,19 @@ class Linearised(Proposal):
     def _quadratic(self, mean, covariance, log_g) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
         """Newton steps to the mode of log N(new; mean, covariance) + log g(new), and a root of the covariance there."""
         precision = solve(cholesky(covariance), jnp.eye(mean.shape[0]))
+        # Where the log-likelihood is convex it must not widen the proposal: no pivot is below the transition's.
+        least = jnp.square(jnp.diagonal(cholesky(precision)))
 
-        def curvature(new: Float[Array, " k"]) -> Float[Array, "k k"]:
-            return cholesky(precision + _positive_part(-jax.hessian(log_g)(new)))
+        def expanded(new: Float[Array, " k"]) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
+            """The gradient, and a root of the curvature."""
+            curvature, slope = jax.jacfwd(lambda at: (jax.grad(log_g)(at),) * 2, has_aux=True)(new)
+            return slope - precision @ (new - mean), cholesky(precision - curvature, least)
 
         new = mean
         for _ in range(self.iterations):
-            uphill = jax.grad(log_g)(new) - precision @ (new - mean)
-            new = new + solve(curvature(new), uphill)
-        return new, solve_upper(curvature(new), jnp.eye(mean.shape[0]))
+            slope, root = expanded(new)
+            new = new + solve(root, slope)
+        return new, solve_upper(expanded(new)[1], jnp.eye(mean.shape[0]))
 
     def describe(self) -> str:
         return f"linearised: a Gaussian fitted to p(new | previous state, y), {self.share:.0%} from the transition"
-
-
-def _positive_part(matrix: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """The matrix with negative eigenvalues set to zero: a convex log-likelihood must not widen the proposal."""
-    if matrix.shape[0] == 1:
-        return jnp.maximum(matrix, 0.0)
-    values, vectors = jnp.linalg.eigh(matrix)
-    return (vectors * jnp.maximum(values, 0.0)) @ vectors.T
