@@ -16,7 +16,7 @@ import epf
 from epf.filters._base import Past, strong
 from epf.numerics._keys import root_key, step_key
 
-SETS, TIMES = 300, (50, 300, 1000)
+SETS, TIMES = 300, (50, 300)
 
 
 class NoisyAR(epf.StateSpaceModel):
@@ -49,10 +49,16 @@ class Returns(Volatility):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "particles"), [(epf.zoo.Sin(), 40), (Returns(), 100), (NoisyAR(), 8)], ids=["SIN", "volatility", "AR"]
+    ("model", "method"),
+    [
+        (epf.zoo.Sin(), epf.MarginalEPF()),
+        (Returns(), epf.MarginalEPF(100, exact=False)),
+        (NoisyAR(), epf.MarginalEPF()),
+    ],
+    ids=["SIN by quadrature", "volatility by particles", "AR by Kalman filters"],
 )
-def test_ranks_of_the_truth_are_uniform(model, particles):
-    bound = epf.MarginalEPF(particles).bind(model)
+def test_ranks_of_the_truth_are_uniform(model, method):
+    bound = method.bind(model)
 
     @jax.jit
     def ranks(seed):

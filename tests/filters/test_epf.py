@@ -37,13 +37,6 @@ def test_a_coefficient_has_the_exact_posterior():
 
 
 @pytest.mark.slow
-def test_sin():
-    z, r = scores(epf.EPF(1000), "sin", 1, 1000, 4)
-    assert np.all(rms(z) <= 0.1), rms(z)
-    assert np.all(np.abs(r.mean(axis=0) - 1.0) <= 0.05), r.mean(axis=0)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("data", [1, 2, 3])
 @pytest.mark.parametrize(("particles", "limit"), [(1000, 0.1), (100, 0.15)])
 def test_sin_on_every_data_set(particles, limit, data):
@@ -54,25 +47,23 @@ def test_sin_on_every_data_set(particles, limit, data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("data", [1, 2, 3])
-def test_sin_over_twenty_thousand_steps(data):
-    z, r = scores(epf.EPF(1000), "sin", data, 20000, 3)
-    print(f"\nSIN {data}, T = 20000: rms z {rms(z).ravel()}, r {r.mean(0).ravel()}")
+def test_sin_over_twenty_thousand_steps():
+    z, r = scores(epf.EPF(1000), "sin", 1, 20000, 3)
+    print(f"\nSIN 1, T = 20000: rms z {rms(z).ravel()}, r {r.mean(0).ravel()}")
     assert np.all(rms(z) <= 0.15), rms(z)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data", [1, 2, 3])
 def test_star(data):
-    z, r = scores(epf.EPF(1000), "star", data, 1000, 5)
+    z, r = scores(epf.EPF(1000), "star", data, 1000, 3)
     print(f"\nSTAR {data}: rms z {rms(z).tolist()}, mean {z.mean(0).tolist()}, r {r.mean(0).tolist()}")
     assert np.all(rms(z)[-1] <= 0.25), rms(z)
     assert np.all(np.abs(r.mean(axis=0)[-1] - 1.0) <= 0.1), r.mean(axis=0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("data", [1, 2, 3])
-@pytest.mark.parametrize("particles", [100, 10_000])
+@pytest.mark.parametrize(("data", "particles"), [(1, 100), (2, 100), (3, 10_000)])
 def test_cauchy_is_finite_and_shown(data, particles):
     """Its paths degenerate, which no polynomial mends: figures, not gates. But never NaN."""
     z, r = scores(epf.EPF(particles), "cauchy", data, 1000, 2)
