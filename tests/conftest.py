@@ -2,6 +2,8 @@
 
 import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,28 @@ def _use_compilation_cache() -> None:
         os.environ.setdefault(name, value)
 
 
+# Of XLA: its newer emitters of loops, and programs cut into parts for threads, take a third more of the time to compile.
+_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+
+
+def _use_flags() -> None:
+    """For every program, also those that the library does not compile itself; other processes inherit them.
+
+    Tried in a process, since XLA ends one that sets a flag it does not know.
+    """
+    if "XLA_FLAGS" in os.environ:
+        return
+    tried = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"],
+        env={**os.environ, "XLA_FLAGS": _FLAGS},
+        capture_output=True,
+        check=False,
+    )
+    os.environ["XLA_FLAGS"] = _FLAGS if tried.returncode == 0 else ""
+
+
 _use_compilation_cache()
+_use_flags()
 
 import jax  # noqa: E402  after the environment is set
 
@@ -57,10 +80,10 @@ _LONGEST = (
 
 
 def _quick_files(items):
-    """The files among these tests that are compiled quickly."""
+    """The files among these tests that are compiled quickly: all but those that ask for more, or run for long."""
     always = {item.path for item in items if "quick_compilation" in item.fixturenames}
-    short = {item.path for item in items if "quick_if_none_is_slow" in item.fixturenames}
-    return always | (short - {item.path for item in items if item.get_closest_marker("slow")})
+    long = {item.path for item in items if item.get_closest_marker("slow") or "optimised" in item.fixturenames}
+    return always | ({item.path for item in items} - long)
 
 
 @pytest.hookimpl(trylast=True)  # when `-m` has chosen
@@ -83,10 +106,11 @@ def float64():
 
 @pytest.fixture(scope="module", autouse=True)
 def _compilation(request):
-    """Few optimisations in files that ask for it (see the next two), all in others; so too in new processes.
+    """Few of the compiler's optimisations, which cost more than they save in small runs; so too in new processes.
 
-    Programs compiled with and without them differ in the last bits, and JAX's memory of programs does not tell the two
-    apart. So it is emptied in between; the cache on disk does tell them apart.
+    Files with slow tests to run have all of them, and those that use `optimised`. Programs compiled with and without
+    differ in the last bits, and JAX's memory of programs does not tell the two apart. So it is emptied in between; the
+    cache on disk does tell them apart.
     """
     quick = request.path in _quick_files(request.session.items)
     if jax.config.read("jax_disable_most_optimizations") != quick:
@@ -97,9 +121,9 @@ def _compilation(request):
 
 @pytest.fixture(scope="module")
 def quick_compilation():
-    """Without most compiler optimisations, which cost more than they save in small runs; for the whole file."""
+    """Without most optimisations also where slow tests of the file are run."""
 
 
 @pytest.fixture(scope="module")
-def quick_if_none_is_slow():
-    """The same where no slow test of the file is run: those run long enough for optimisations to pay."""
+def optimised():
+    """With the optimisations that users have; for the whole file."""

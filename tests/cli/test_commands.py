@@ -23,8 +23,6 @@ from epf.cli.models import find_model, split
 from epf.cli.rows import Columns
 from epf.errors import EPFError
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 SIR = ["--method", "sir", "--particles", "20"]
 
 

@@ -92,7 +92,7 @@ def test_there_is_a_docstring_with_an_example(name):
 
 
 @pytest.fixture(scope="module")
-def shared(quick_compilation):
+def shared():
     """The lines that the examples share, as the page prints them."""
     page = Path(__file__).parents[2] / "docs" / "api.md"
     found = {}

@@ -12,8 +12,6 @@ import pytest
 
 import epf
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
 

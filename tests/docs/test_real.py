@@ -50,7 +50,7 @@ def test_the_pages_show_the_models_that_were_fitted(name):
 
 @pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")  # so few particles are warned of
 @pytest.mark.parametrize("name", TITLES)
-def test_the_scripts_run_in_small(name, tmp_path, monkeypatch, quick_compilation):
+def test_the_scripts_run_in_small(name, tmp_path, monkeypatch):
     example = importlib.import_module(f"experiments.real.{name}")
     some = example.data()[:8]
     monkeypatch.setattr(example, "data", lambda: some)
@@ -74,7 +74,7 @@ def test_the_page_of_the_water_flow_says_what_was_measured():
     assert _model_of("water_flow") in page
 
 
-def test_the_water_flow_is_watched_in_small(tmp_path, quick_compilation):
+def test_the_water_flow_is_watched_in_small(tmp_path):
     """Of thirty hours one is far off: it is an alarm, it is not learned from, and it is the only event."""
     y = pd.Series(100.0 + np.sin(np.arange(30) / 4.0), pd.date_range("2022-03-20", periods=30, freq="h"))
     y.iloc[20], y.iloc[10] = 24.0, np.nan
@@ -102,7 +102,7 @@ def test_the_page_of_the_sensors_says_what_was_measured():
         assert f"{outcome[name]:,}" in page, name
 
 
-def test_the_sensors_run_in_small(tmp_path, quick_compilation):
+def test_the_sensors_run_in_small(tmp_path):
     """Every sensor has joined, and means agree with the exact ones to the error of so few particles."""
     found, outcome = sensors.measured(100, 33, epf.Storvik(200))
     assert outcome["failed"] == outcome["found"] == 1

@@ -10,7 +10,7 @@ from epf.filters.marginal import _distribution
 from epf.filters.marginal._distribution import SkewStudent, white_log_density
 from epf.filters.marginal._nodes import Points
 
-pytestmark = pytest.mark.usefixtures("float64", "quick_compilation")
+pytestmark = pytest.mark.usefixtures("float64")
 fitted = eqx.filter_jit(_distribution.fitted)
 point = eqx.filter_jit(SkewStudent.point)
 

@@ -13,8 +13,6 @@ from epf.statistics._follow import Guide
 from models import AR, VectorAR, exact_coefficient, grid_posterior, kalman, run
 from scoring import reference, rms, scores
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 
 def test_a_coefficient_has_the_exact_posterior():
     """Over seeds, against a grid of Kalman filters; the scatter over seeds is the Monte Carlo error."""

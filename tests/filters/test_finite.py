@@ -10,8 +10,6 @@ from scipy import stats
 import epf
 from epf.filters.marginal._finite import FiniteFilters
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 class OnOff(epf.StateSpaceModel):
     """A machine that is on or off, and a sensor with a bias."""

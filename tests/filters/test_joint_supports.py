@@ -13,8 +13,6 @@ import epf
 from epf.filters.marginal._posterior import _constants
 from epf.model._parameters import Parameters
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 
 class Throws(epf.StateSpaceModel):
     """A die with three faces; there is nothing hidden."""

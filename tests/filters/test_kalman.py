@@ -11,8 +11,6 @@ from epf.errors import EPFWarning, UnsupportedModelError
 from models import kalman, run
 from scoring import scores
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 MODEL = epf.zoo.LinearGaussian.rotation(3, 2)
 
 

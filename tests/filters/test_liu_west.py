@@ -10,8 +10,6 @@ import epf
 from epf.numerics._keys import root_key, step_key
 from epf.numerics._sums import mean_and_sd
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 MODEL = epf.zoo.STAR(a=dist.Normal(0.5, 0.2).expand([1]).to_event(1), gamma=dist.Gamma(4.0, 4.0), c=3.0)
 
 

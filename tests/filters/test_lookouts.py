@@ -14,8 +14,6 @@ from epf.model._parameters import Parameters
 from epf.numerics._compile import compiled
 from epf.numerics._keys import root_key
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 LOADINGS = 4
 
 

@@ -10,8 +10,6 @@ import epf
 from models import AR, ar_log_likelihoods, grid_posterior
 from scoring import rms
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 class Scale(AR):
     """The scale of the noise unknown, under a prior that no statistic serves."""

@@ -18,8 +18,6 @@ from epf.posterior._chart import Chart
 from epf.smc._backward import backward_draws
 from models import AR
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
 _, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=30, seed=6)
 

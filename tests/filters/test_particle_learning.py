@@ -12,8 +12,6 @@ from epf.statistics._log_polynomial import LogPolynomial
 from models import AR, VectorAR, exact_coefficient, run
 from scoring import rms, scores
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
 _, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
 

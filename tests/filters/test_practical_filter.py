@@ -9,8 +9,6 @@ import epf
 from models import AR, exact_coefficient, kalman, run
 from scoring import rms, scores
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
 _, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
 

@@ -13,8 +13,6 @@ from epf.numerics._keys import root_key, step_key
 from models import AR, VectorAR, exact_coefficient, run
 from scoring import scores
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
 
 

@@ -8,8 +8,6 @@ import pytest
 import epf
 from models import kalman, run
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 MODEL = epf.zoo.LinearGaussian.rotation(2, 2)
 X, Y = epf.simulate(MODEL, {}, steps=12, seed=5)
 GAPPY = np.where(np.random.default_rng(0).random(Y.shape) < 0.3, np.nan, Y)

@@ -10,8 +10,6 @@ import epf
 from epf.errors import UnsupportedModelError
 from models import AR, exact_coefficient, grid_posterior, kalman, run
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
 _, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
 

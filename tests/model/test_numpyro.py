@@ -16,7 +16,6 @@ from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.model._model import advance, initial_law, observation_law, parameters, transition_law
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 Y = np.array([0.3, -0.2, 0.9, 1.4, 0.8], np.float32)
 DOSE = np.array([0.0, 1.0, 0.0, 2.0, 1.0], np.float32)
 COUNTS = np.array([0, 3, 1, 4, 2])

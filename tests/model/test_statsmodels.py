@@ -6,8 +6,6 @@ import pytest
 
 import epf
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 sm = pytest.importorskip("statsmodels.api")
 
 NILE = epf.datasets.nile().to_numpy()

@@ -13,7 +13,6 @@ from epf.model._parameters import Values
 
 STEPS, VALUES = 12, {"a": 0.5}
 TIMES = np.arange(1.0, STEPS + 1.0)
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 class Explicit(epf.StateSpaceModel):

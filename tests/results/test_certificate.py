@@ -11,8 +11,6 @@ from methods import FILTERS
 from models import AR
 from scoring import reference
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def made(**parts):
     """A certificate of one parameter with these errors of mean and sd by cause, and no others."""

@@ -9,8 +9,6 @@ import epf
 from epf.errors import DataError, SettingError
 from epf.results._residuals import Residuals
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 

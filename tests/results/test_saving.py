@@ -9,8 +9,6 @@ import pytest
 import epf
 from epf.errors import CheckpointError, ModelError, SettingError
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 MODEL = epf.zoo.LinearGaussian.rotation(2, 1)
 LEVEL = epf.zoo.LocalLevel()
 _, Y = epf.simulate(LEVEL, {"level_variance": 0.5, "noise_variance": 0.3}, steps=40, seed=3)

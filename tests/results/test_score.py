@@ -9,8 +9,6 @@ from epf.errors import SettingError
 from epf.results._score import score
 from models import AR
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def history(times, names, mean, sd):
     data = {

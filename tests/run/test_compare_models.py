@@ -26,7 +26,7 @@ def exact(y):
     return {"learns": exact_coefficient(y)[2], **known}
 
 
-def test_evidence_and_probabilities_are_exact(found, y, quick_compilation):
+def test_evidence_and_probabilities_are_exact(found, y):
     truth = exact(y)
     assert found.log_evidence == pytest.approx(truth, abs=0.05)
     shares = np.exp(np.array(list(truth.values())) - max(truth.values()))
@@ -46,7 +46,7 @@ def test_a_prior_of_the_models_counts(found, y):
     assert weighted.probability["learns"] == 0.0
 
 
-def test_a_model_without_evidence_is_left_out_with_a_sentence(y, quick_compilation):
+def test_a_model_without_evidence_is_left_out_with_a_sentence(y):
     found = epf.compare(NAMED, y, epf.Kalman(), progress=False)  # it learns no coefficient exactly
     assert list(found.results) == ["white", "walk"]
     assert "Kalman" in found.refused["learns"]

@@ -10,8 +10,6 @@ from epf.errors import EPFWarning, SettingError, UnsupportedModelError
 from epf.run._compare import growth
 from models import VectorAR
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 
 class Drift(epf.StateSpaceModel):
     """x = 0.5 x + c + N(0, 1), y = x + N(0, 0.5^2): linear in the state and in c together, so Kalman is exact."""

@@ -10,7 +10,6 @@ from epf.run._consume import Consumer
 from methods import FILTERS, assert_same, scalar_case
 
 pytest.importorskip("faststream", reason="FastStream is not installed: pip install 'epfilter[brokers]'")
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SIR = FILTERS["SIR"]
 MODEL, Y = scalar_case("SIR")
 

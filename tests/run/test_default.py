@@ -145,7 +145,7 @@ def test_rounds_end_with_the_accuracy_or_with_the_budget():
     )
 
 
-def test_a_model_and_data_are_enough(quick_compilation):
+def test_a_model_and_data_are_enough():
     _, y = epf.simulate(KNOWN, {"a": 0.8}, steps=50, seed=6)
     mean, sd, log_evidence = exact_coefficient(y)
     result = epf.fit(KNOWN, y, progress=False)
@@ -161,7 +161,7 @@ def test_a_model_and_data_are_enough(quick_compilation):
     assert more.method == result.method
 
 
-def test_a_budget_that_is_used_up_ends_the_search(quick_compilation):
+def test_a_budget_that_is_used_up_ends_the_search():
     """The answer is the best there is, and says how far it got."""
     _, y = epf.simulate(KNOWN, {"a": 0.8}, steps=50, seed=6)
     result = epf.fit(KNOWN, y, accuracy=1e-6, budget=1e-3, progress=False)

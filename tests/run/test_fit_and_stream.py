@@ -9,7 +9,6 @@ from methods import FILTERS, assert_same, scalar_case, vector_case
 from models import AR
 
 _, Y = scalar_case("SIR")
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def test_one_compilation_serves_every_length():

@@ -12,8 +12,6 @@ from epf.errors import CheckpointError
 from epf.run import _growth
 from models import AR
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 
 class Timed(AR):
     """With a time index and an input, which must be replayed as they were."""

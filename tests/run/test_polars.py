@@ -8,7 +8,6 @@ import pytest
 import epf
 
 pl = pytest.importorskip("polars")
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 MODEL, METHOD = epf.zoo.LocalLevel(), epf.SIR(20)
 Y = np.array([0.1, 0.4, np.nan, 0.3, 0.6, 0.2])
 DATES = [datetime.date(2020, 1, 1) + datetime.timedelta(days=i) for i in range(len(Y))]

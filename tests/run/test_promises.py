@@ -18,7 +18,6 @@ from models import AR
 SIN, SIR = epf.zoo.Sin(), epf.SIR(20)
 _, Y = epf.simulate(SIN, {"theta": 0.7}, steps=8, seed=3)
 OUTLIER = np.where(np.arange(8) == 5, 1e30, Y)  # its squared distance is beyond float32
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 class Excluding(AR):

@@ -9,8 +9,6 @@ from scipy import stats
 import epf
 from epf.errors import SettingError
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 A, Q, R, STEPS, LAG = 0.9, 0.5, 1.0, 25, 4
 
 

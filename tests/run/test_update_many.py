@@ -19,7 +19,6 @@ SIN, SIR = epf.zoo.Sin(), epf.SIR(20)
 _, Y = epf.simulate(SIN, {"theta": 0.7}, steps=8, seed=3)
 OUTLIER = np.where(np.arange(8) == 5, 1e30, Y)  # its squared distance is beyond float32
 LEVEL = epf.fix(epf.zoo.LocalLevel(), {"level_variance": 0.5, "noise_variance": 0.3})
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def single(model, method, rows, inputs=None):

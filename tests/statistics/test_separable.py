@@ -13,8 +13,6 @@ from epf.statistics._conjugate import Conjugate
 from epf.statistics._separable import Separable
 from models import AR, grid_posterior, kalman, run
 
-pytestmark = pytest.mark.usefixtures("quick_if_none_is_slow")
-
 
 class Scales(epf.StateSpaceModel):
     """A random walk with noise; neither scale has a conjugate prior."""

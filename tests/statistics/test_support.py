@@ -14,7 +14,6 @@ METHODS = {
     "OnlineEM": epf.OnlineEM(20, burn_in=3),
     "PracticalFilter": epf.PracticalFilter(20, lag=2, sweeps=1, islands=1),
 }
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 class Model(AR):

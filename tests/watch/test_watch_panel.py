@@ -21,7 +21,6 @@ from epf.run.watch._feed import Usual
 from epf.run.watch._watch import watch_file
 from forged import resealed
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 EVIL = "<img src=x onerror=\"document.title = 'caught'\">"
 METHOD = epf.SIR(20)
 Y = {key: epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=60, seed=i)[1] for i, key in enumerate(("a", 7, EVIL), 1)}

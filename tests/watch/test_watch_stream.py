@@ -21,7 +21,6 @@ from forged import resealed
 MODEL, METHOD = epf.zoo.Sin(), epf.SIR(20)
 _, Y = epf.simulate(MODEL, {"theta": 0.7}, steps=40, seed=3)
 Y[4] = np.nan
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def fetched(watch, path="posterior.json"):
