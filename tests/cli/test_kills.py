@@ -32,7 +32,7 @@ def killed(method, folder, kills, seed):
 @pytest.mark.parametrize(
     ("method", "kills", "seed"),
     [
-        ("EPF", 2, 1),
+        ("EPF", 1, 1),
         ("MarginalEPF", 2, 2),
         *(pytest.param(name, 8, 3, marks=pytest.mark.slow) for name in ("SIR", "EPF", "MarginalEPF")),
     ],
@@ -44,7 +44,8 @@ def test_nothing_is_lost_or_counted_twice(method, kills, seed, tmp_path):
     assert found["t"] == found["position"] == found["rows"]
     assert found["same"]
     assert found["times"] == sorted(found["times"])  # never back
-    assert len({t for t in found["times"] if 0 < t < found["rows"]}) > 1  # killed in the middle, at several places
+    # Killed in the middle, and at several places if it was killed twice.
+    assert len({t for t in found["times"] if 0 < t < found["rows"]}) > kills // 2
 
 
 @pytest.mark.slow

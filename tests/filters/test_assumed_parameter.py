@@ -118,11 +118,12 @@ def test_the_prior_is_matched():
 
 
 def test_a_coefficient_is_learned_as_the_exact_posterior_says():
-    mean, sd, _ = exact_coefficient(Y)
+    y = Y[:40]
+    mean, sd, _ = exact_coefficient(y)
     seeds, method = 12, epf.AssumedParameterFilter(300, islands=1)
 
     def one(seed):
-        _, (infos, (means, sds), _) = run(method, COEFFICIENT, seed, Y)
+        _, (infos, (means, sds), _) = run(method, COEFFICIENT, seed, y)
         return means[-1, 0], sds[-1, 0], jnp.max(infos.residual)
 
     means, sds, residual = (np.asarray(part) for part in jax.jit(jax.vmap(one))(jnp.arange(seeds)))

@@ -133,7 +133,8 @@ def test_an_outlier_that_only_a_lookout_explains_is_set_aside():
     near = SkewStudent(jnp.array([3.0]), 0.05 * jnp.ones(1), jnp.zeros(1), jnp.ones(1), jnp.eye(1))
     bound = eqx.tree_at(lambda b: b.first, bound, near)
     step = compiled(lambda bound, state, y: bound.step(root_key(0), state, y, None))
-    state, info = step(bound, bound.init(root_key(0)), jnp.asarray(3.1))
+    start = compiled(lambda bound: bound.init(root_key(0)))
+    state, info = step(bound, start(bound), jnp.asarray(3.1))
     assert not info.collapsed
     state, info = step(bound, state, jnp.asarray(-3.0))
     assert info.collapsed

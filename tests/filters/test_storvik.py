@@ -29,10 +29,10 @@ def test_evidence_is_unbiased():
 
 def test_a_coefficient_is_learned_as_the_exact_posterior_says():
     mean, sd, _ = exact_coefficient(Y)
-    seeds = 20
+    seeds = 12
 
     def one(seed):
-        return jax.tree.map(lambda leaf: leaf[-1], run(epf.Storvik(2000, islands=1), COEFFICIENT, seed, Y)[1][1])
+        return jax.tree.map(lambda leaf: leaf[-1], run(epf.Storvik(1000, islands=1), COEFFICIENT, seed, Y)[1][1])
 
     means, sds = (np.asarray(part)[:, 0] for part in jax.jit(jax.vmap(one))(jnp.arange(seeds)))
     z = (means - mean) / sd

@@ -50,7 +50,7 @@ def test_each_answer_is_bit_for_bit_that_of_fit(name):
 
 def test_the_error_of_an_expansion_adds_up_in_each_series():
     """For all series at once, as `approximation_error` does for one."""
-    one = epf.fit_panel(AR(), {"a": scalar_case("SIR")[1]}, SIR)["a"].record
+    one = epf.fit(AR(), scalar_case("SIR")[1], SIR).record
     random = np.random.default_rng(1)
     sds = np.exp(random.normal(size=(3, 12, 2)))
     residuals = np.abs(random.normal(size=(3, 12)))

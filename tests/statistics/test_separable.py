@@ -88,7 +88,7 @@ def test_moves_leave_the_density_invariant():
 def test_evidence_of_a_filter_with_it_is_unbiased():
     """Both scales unknown under priors that are not conjugate: E[p(y) estimated] is p(y), by a grid of Kalman filters."""
     _, ys = epf.simulate(Scales(), {"level": 0.5, "noise": 0.4}, steps=8, seed=3)
-    grid = np.exp(np.linspace(np.log(0.003), np.log(6.0), 60))
+    grid = np.exp(np.linspace(np.log(0.003), np.log(6.0), 40))
     level, noise = (part.ravel() for part in np.meshgrid(grid, grid, indexing="ij"))
     log_likelihood = np.array(
         [kalman(1.0, q**2, 1.0, r**2, 0.0, 1.0, ys)[2] for q, r in zip(level, noise, strict=True)]

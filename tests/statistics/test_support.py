@@ -87,21 +87,18 @@ def test_a_log_density_that_is_nan(name, model, law):
 
 
 @pytest.mark.parametrize(
-    "method", [epf.SMC2(8, 8), epf.PMMH(particles=8, draws=2, chains=1, warmup=0)], ids=["SMC2", "PMMH"]
-)
-@pytest.mark.parametrize(
-    ("model", "words"),
+    ("method", "model", "words"),
     [
-        (BoundedObservation(), "the support of observation() depends on the parameters"),
-        (BoundedAnyway(), "outlier"),
+        (epf.SMC2(8, 8), BoundedObservation(), "the support of observation() depends on the parameters"),
+        (epf.PMMH(particles=8, draws=2, chains=1, warmup=0), BoundedAnyway(), "outlier"),
     ],
-    ids=["support", "outlier"],
+    ids=["SMC2", "PMMH"],
 )
 def test_methods_for_whole_series_say_why_no_theta_explains_the_data(method, model, words):
     with pytest.raises(NumericalError) as caught:
         epf.fit(model, [0.0, 1e30], method)
     sentence = str(caught.value)
-    assert words.replace("outlier", "tails" if isinstance(method, epf.SMC2) else "outlier") in sentence
+    assert words in sentence
     assert "NaN" not in sentence
     assert ("support" in sentence) == isinstance(model, BoundedObservation)
     assert "\n" not in sentence
