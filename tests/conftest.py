@@ -1,5 +1,6 @@
 """What every test shares: the compilation cache, quick compilation, double precision, and warnings as failures."""
 
+import gc
 import os
 import runpy
 import subprocess
@@ -22,8 +23,10 @@ def _use_compilation_cache() -> None:
     written costs time and fails no test: JAX only warns.
     """
     folder = _ROOT / ".jax_cache" / _CACHE["kind_of_machine"]()
-    # The processes of pytest-xdist and of tests, which start later, hash alike in every run (see `epf.cache`).
-    for name, value in {"PYTHONHASHSEED": "0", **_CACHE["settings"](folder)}.items():
+    # The processes of pytest-xdist and of tests, which start later, hash alike in every run (see `epf.cache`). What is
+    # compiled while tests are collected serves them too (see `_compilation`).
+    own = {"PYTHONHASHSEED": "0", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    for name, value in {**own, **_CACHE["settings"](folder)}.items():
         os.environ.setdefault(name, value)
 
 
@@ -112,6 +115,7 @@ def _compilation(request):
     differ in the last bits, and JAX's memory of programs does not tell the two apart. So it is emptied in between; the
     cache on disk does tell them apart.
     """
+    gc.freeze()  # what earlier files have traced stays: the collector of cycles need not go through it again and again
     quick = request.path in _quick_files(request.session.items)
     if jax.config.read("jax_disable_most_optimizations") != quick:
         jax.clear_caches()

@@ -96,7 +96,7 @@ def grid_posterior(log_density):
 def exact_coefficient(ys):
     """Posterior mean and sd of a, and log p(y), of `AR` with v = 0.5 known."""
     grid = np.linspace(-2.0, 2.5, 451)
-    log_likelihood = np.array([kalman(a, 0.5, 1.0, 0.25, 0.0, 1.0, ys)[2] for a in grid])
+    log_likelihood = ar_log_likelihoods(grid, 0.5, ys)[-1]
     log_prior = -0.5 * grid**2 - 0.5 * np.log(2 * np.pi)
     weights, log_mean = grid_posterior(log_likelihood + log_prior)
     mean = weights @ grid
@@ -104,14 +104,15 @@ def exact_coefficient(ys):
 
 
 def ar_log_likelihoods(a, v, ys):
-    """log p(y_1:t | a, v) of `AR` at every t, for many values of a and v at once: shape (T, *shape)."""
+    """log p(y_1:t | a, v) of `AR` at every t, for many values of a and v at once: shape (T, *shape). NaN is missing."""
     a, v = np.broadcast_arrays(np.asarray(a, float), np.asarray(v, float))
     m, P, total, found = np.zeros(a.shape), np.ones(a.shape), np.zeros(a.shape), []
     for y in np.asarray(ys, float):
         m, P = a * m, a**2 * P + v
-        S, e = P + 0.25, y - m
-        total = total - 0.5 * (e**2 / S + np.log(2 * np.pi * S))
-        m, P = m + P / S * e, P * 0.25 / S
+        if not np.isnan(y):
+            S, e = P + 0.25, y - m
+            total = total - 0.5 * (e**2 / S + np.log(2 * np.pi * S))
+            m, P = m + P / S * e, P * 0.25 / S
         found.append(total)
     return np.array(found)
 

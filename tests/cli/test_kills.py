@@ -32,8 +32,8 @@ def killed(method, folder, kills, seed):
 @pytest.mark.parametrize(
     ("method", "kills", "seed"),
     [
-        ("EPF", 1, 1),
-        ("MarginalEPF", 2, 2),
+        ("EPF", 2, 1),
+        ("MarginalEPF", 1, 2),
         *(pytest.param(name, 8, 3, marks=pytest.mark.slow) for name in ("SIR", "EPF", "MarginalEPF")),
     ],
 )

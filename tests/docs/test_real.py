@@ -16,6 +16,7 @@ from numpyro.infer.util import log_density
 
 import epf
 from epf.model._check import check_model, check_observations
+from epf.model._model import first_row
 from epf.model._parameters import Values
 
 PROJECT = Path(__file__).parents[2]
@@ -67,7 +68,8 @@ def test_the_scripts_run_in_small(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", TITLES)
 def test_the_models_fit_their_data(name):
     example = importlib.import_module(f"experiments.real.{name}")
-    assert len(check_observations(example.data(), check_model(example.model(), None))) == len(example.data())
+    model, y = example.model(), example.data()
+    assert len(check_observations(y, check_model(model, first_row(model)))) == len(y)
 
 
 def test_the_page_of_the_water_flow_says_what_was_measured():

@@ -84,8 +84,8 @@ def test_constants_of_a_support_are_no_error():
     assert np.all(np.isfinite(result.error.total))
     assert result.mean["levels"][0] < result.mean["levels"][1]
     # A grid over the correlation and the levels, of which the order allows nearly all.
-    grid = np.linspace(-0.95, 0.95, 60)
-    levels = np.linspace(-2.0, 2.0, 61)
+    grid = np.linspace(-0.95, 0.95, 48)
+    levels = np.linspace(-2.0, 2.0, 41)
     a, b, r = np.meshgrid(levels, levels, grid, indexing="ij")
     total = np.zeros(a.shape)
     for u, v in y:

@@ -17,7 +17,7 @@ from epf.filters.marginal._distribution import SkewStudent
 from epf.filters.marginal._nodes import Nodes
 from epf.model._model import parameters
 from epf.numerics._keys import root_key, step_key
-from models import AR, grid_posterior, kalman
+from models import AR, ar_log_likelihoods, grid_posterior, kalman
 from scoring import reference, rms, scores
 
 
@@ -29,8 +29,7 @@ def shown(what, z, r):
 
 def known_ar(a, y):
     """The exact posterior of a in AR() with v = 0.5, prior N(0, 1), on a grid: weights and log-evidence."""
-    log_likelihood = np.array([kalman(value, 0.5, 1.0, 0.25, 0.0, 1.0, y)[2] for value in a])
-    return grid_posterior(log_likelihood + stats.norm.logpdf(a))
+    return grid_posterior(ar_log_likelihoods(a, 0.5, y)[-1] + stats.norm.logpdf(a))
 
 
 def test_the_posterior_is_one_density_and_the_evidence_and_the_state_are_right():
@@ -39,7 +38,7 @@ def test_the_posterior_is_one_density_and_the_evidence_and_the_state_are_right()
     _, y = epf.simulate(model, {"a": 0.8}, steps=50, seed=6)
     y[20:23] = np.nan
     result = epf.fit(model, y, epf.MarginalEPF(400, exact=False), progress=False)
-    a = np.linspace(-0.5, 1.6, 421)
+    a = np.linspace(-0.5, 1.6, 141)
     weights, log_mean = known_ar(a, y)
     mean = weights @ a
     sd = np.sqrt(weights @ (a - mean) ** 2)

@@ -29,7 +29,6 @@ def log_evidences(method, ys, seeds):
     ("proposal", "resampling"),
     [
         (epf.proposals.Bootstrap(), epf.resampling.Multinomial()),
-        (epf.proposals.Bootstrap(), epf.resampling.Residual(1.0)),
         (epf.proposals.Optimal(), epf.resampling.Systematic()),
         (epf.proposals.Linearised(share=0.2), epf.resampling.Stratified(0.7)),
         pytest.param(epf.proposals.Defensive(), epf.resampling.Systematic(), marks=pytest.mark.slow),
