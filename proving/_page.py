@@ -95,7 +95,7 @@ def _aims(runs: list[dict[str, Any]], found: dict[str, dict[str, Any]]) -> list[
         lines.append(f"| {what} | {aim} | {halves[0]} | {halves[1]} |")
 
     def share(chosen: list[dict[str, Any]]) -> str:
-        return f"{100 * np.mean([run['outcome'] == 'right' for run in chosen]):.0f}% of {len(chosen)}"
+        return f"{sum(run['outcome'] == 'right' for run in chosen)} of {len(chosen)}"
 
     row("right, up to four parameters", "95%", lambda chosen, _: share([r for r in chosen if len(r["labels"]) <= 4]))
     row("right, all", "85%", lambda chosen, _: share(chosen))
