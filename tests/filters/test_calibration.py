@@ -16,7 +16,7 @@ import epf
 from epf.filters._base import Past, strong
 from epf.numerics._keys import root_key, step_key
 
-SETS, TIMES = 300, (50, 300)
+SETS, TIMES = 200, (50, 200)
 
 
 class NoisyAR(epf.StateSpaceModel):
