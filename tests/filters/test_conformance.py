@@ -16,9 +16,8 @@ from models import run
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-# The others run with `make test-slow`; here `test_precision` traces them. SIR and Storvik are mapped over seeds in files of
-# their own, where the answers are exact ones.
-@each_filter(*REST, "SIR", "Storvik")
+# The others run with `make test-slow`; here `test_precision` traces them.
+@each_filter(*REST)
 def test_it_maps_over_seeds_and_series(name):
     """jit(vmap over pairs of a seed and a series) gives, for each pair, what `epf.fit` gives alone."""
     method, (model, first), (_, second) = FILTERS[name], scalar_case(name, seed=1), scalar_case(name, seed=2)

@@ -6,6 +6,8 @@ from proving._case import RESULTS, all_cases
 from proving._run import run
 from proving.summary import count, load
 
+pytestmark = pytest.mark.usefixtures("optimised")  # the programs that users have
+
 RUNS = load(RESULTS)
 
 
