@@ -10,6 +10,7 @@ import pytest
 import epf
 from epf.errors import SettingError
 from epf.results._certificate import PARTS, Certificate
+from epf.results._verdict import MethodFacts
 from epf.run._default import choose, enlarged, reach
 from models import AR, exact_coefficient
 
@@ -42,12 +43,14 @@ class Pair(AR):
         return dist.Normal(x[0] * x[1], 1.0)
 
 
-def run_of(method, seconds=0.1, **parts):
-    """What `reach` looks at in a result: errors by cause, of mean and sd alike."""
+def run_of(method, seconds=0.1, mean=0.0, sd=1.0, **parts):
+    """What `reach` looks at in a result: the answer, and errors by cause, of mean and sd alike."""
     found = {name: np.full((2, 1), float(parts.get(name, 0.0))) for name in PARTS}
     bound = method.bind(KNOWN) if isinstance(method, epf.MarginalEPF) else None
     error = Certificate(("a",), found)
-    return SimpleNamespace(error=error, bound=bound, seconds_of_steps=seconds, interrupted=False, settings={})
+    facts = {"seconds_of_steps": seconds, "interrupted": False, "settings": {}, "method_facts": MethodFacts()}
+    record = SimpleNamespace(mean=np.array([[mean]]), sd=np.array([[sd]]))
+    return SimpleNamespace(error=error, bound=bound, record=record, **facts)
 
 
 def test_the_method_is_chosen_by_the_model():
@@ -139,10 +142,9 @@ def test_rounds_end_with_the_accuracy_or_with_the_budget():
 
     stopped = run_of(method, monte_carlo=0.4)
     stopped.interrupted = True
-    assert reach(method, lambda _: stopped, 0.1, budget=1000.0) == (
-        stopped,
-        [(method, stopped.error, 0.1, "particles")],
-    )
+    result, rounds = reach(method, lambda _: stopped, 0.1, budget=1000.0)
+    assert result is stopped
+    assert [one[:4] for one in rounds] == [(method, stopped.error, 0.1, "particles")]
 
 
 def test_a_model_and_data_are_enough():
@@ -187,3 +189,23 @@ def test_the_answer_is_that_of_the_best_run_that_went_to_the_end(second, interru
     result, rounds = reach(method, run, 0.1, 60.0)
     assert len(rounds) == 2
     assert result is runs[kept]
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "contradicted"),
+    [(0.7, 1.0, False), (1.5, 1.0, True), (0.0, 0.7, False), (0.0, 0.4, True), (0.0, 3.0, True)],
+)
+def test_runs_that_contradict_each_other_are_doubted(mean, sd, contradicted):
+    """Means or sds further apart than twice both certificates, 0.3 and 0.08 sds, allow: a mode was lost, say."""
+    method, runs = epf.MarginalEPF(100, 16), []
+
+    def run(method):
+        first = {"mean": mean, "sd": sd, "monte_carlo": 0.3}
+        runs.append(run_of(method, seconds=20.0, **({"monte_carlo": 0.08} if runs else first)))
+        return runs[-1]
+
+    result, _ = reach(method, run, 0.1, 60.0)
+    assert result is runs[1]
+    said = [caveat.sentence for caveat in result.method_facts.caveats if caveat.level == 1]
+    assert len(said) == contradicted
+    assert all("Two runs contradict each other: a is 0 (sd 1) with 16 nodes" in sentence for sentence in said)

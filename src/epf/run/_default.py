@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from epf.errors import UnsupportedModelError
-from epf.filters._base import Filter
+from epf.filters._base import Caveat, Filter
 from epf.filters._kalman import Kalman
 from epf.filters._sir import SIR
 from epf.filters.marginal._marginal import MarginalEPF
@@ -34,6 +34,13 @@ class Round(NamedTuple):
     seconds: float
     inside: str
     """What the filters at the nodes are made of: see `made_of`."""
+    answer: np.ndarray
+    """Means and sds of the parameters, shape (2, p)."""
+
+    def contradicts(self, other: "Round") -> np.ndarray:
+        """For each parameter, whether means or sds differ by more than twice what both certificates allow."""
+        allowed = 2.0 * (self.error.total * self.answer[1] + other.error.total * other.answer[1])
+        return np.any(np.abs(self.answer - other.answer) > allowed, axis=0)
 
     def __str__(self) -> str:
         return f"{size_of(self.method, self.inside)}: error {self.error.worst:.2g} ({WORDS[self.error.largest_part]})"
@@ -66,17 +73,37 @@ class Search:
         self.rounds: list[Round] = []
         self.best: Result | None = None
         self._accuracy, self._budget = accuracy, budget
+        self._chosen: Round | None = None
 
     def take(self, result: Result) -> None:
         """The result of `method`."""
         assert self.method is not None
         seconds = result.seconds_of_steps
-        self.rounds.append(Round(self.method, result.error, seconds, made_of(result.settings)))
+        # One that was interrupted has seen fewer observations: it contradicts nothing.
+        rows = result.record.mean[-1], result.record.sd[-1]
+        answer = np.full((2, len(rows[0])), np.nan) if result.interrupted else np.stack(rows).astype(float)
+        self.rounds.append(Round(self.method, result.error, seconds, made_of(result.settings), answer))
         if self.best is None or (_worst(result) <= _worst(self.best) and not result.interrupted):
-            self.best = result
+            self.best, self._chosen = result, self.rounds[-1]
         left = self._budget - sum(one.seconds for one in self.rounds)
         done = result.interrupted or len(self.rounds) == MOST_ROUNDS
         self.method = None if done else enlarged(self.method, result, self._accuracy, left / max(seconds, 1e-3))
+
+    def doubts(self) -> list[Caveat]:
+        """A run that contradicts the best one: one of the two certificates is wrong, and nobody knows which."""
+        chosen = self._chosen
+        for other in self.rounds:
+            if chosen is None or other is chosen or not np.isfinite(other.error.worst):
+                continue
+            if (apart := chosen.contradicts(other)).any():
+                i = int(np.argmax(apart))
+                found = [f"{one.answer[0, i]:.3g} (sd {one.answer[1, i]:.2g})" for one in (chosen, other)]
+                sizes = [size_of(one.method, one.inside) for one in (chosen, other)]
+                said = f"{chosen.error.labels[i]} is {found[0]} with {sizes[0]}, and {found[1]} with {sizes[1]}"
+                return [
+                    Caveat(1, f"Two runs contradict each other: {said}. Try other seeds; there may be several modes.")
+                ]
+        return []
 
 
 def reach(
@@ -87,6 +114,8 @@ def reach(
     while search.method is not None:
         search.take(run(search.method))
     assert search.best is not None
+    if doubts := search.doubts():
+        search.best.method_facts = search.best.method_facts.also(doubts)
     return search.best, search.rounds
 
 

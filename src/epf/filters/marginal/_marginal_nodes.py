@@ -32,7 +32,7 @@ from epf.numerics._keys import packed, particle_keys, root_key, unpacked
 NONE = -1  # `replayed` while there are no new filters
 _FEW = 0.3  # share of the nodes: new ones are drawn when the effective number falls below it
 _LEAST = 0.25  # share of the nodes: the least effective number under a flattened posterior
-_HARDLY = 0.1, 16  # share of the nodes, or effective nodes: with fewer, no more observations are awaited
+_HARDLY = 0.1, 16  # share of the nodes, or effective nodes: with fewer, filters with particles do not wait
 _HOPELESS = 4.0  # effective nodes: with fewer, another try is made soon
 _NOISY = 2.0  # squared nats, of the mean of a node's streams, without what all nodes have in common
 _PROGRESS = 0.8  # new nodes help if this share of their effective number is above that of the old
@@ -231,18 +231,22 @@ class MarginalNodes(ReplayingFilter):
         )
 
     def _is_due(self, state: MarginalState) -> Bool[Array, ""]:
-        """Whether few nodes count, and so many observations came since new ones were tried that the replays stay cheap.
+        """Whether few nodes count, and new ones are worth their replays.
 
-        With a quarter more observations from try to try, all replays together cost as much as five of the last. No more
-        are awaited where hardly any node counts and the last try helped: it takes several to contract by much. Where it
-        did not help, chance may have decided against the new ones: an eighth more, or as many again if some do count. As
-        many again, too, where the noise of the likelihoods decides which nodes count: others would fare no better.
+        They are if the last ones helped, or fewer count than then. Where neither holds, chance may have decided against
+        them: as many observations again, or an eighth more if hardly any node counts, so that all replays together cost as
+        much as two or nine of the last. Where noise decides which nodes count, others would fare no better.
+
+        Filters with particles are the dearest, and their noise keeps the number that counts low. They wait for a quarter
+        more observations, unless it is so low that it takes several tries to contract.
         """
         count, helped = state.old.effective, ~state.stalled
-        hardly = count < max(_HARDLY[0] * self.nodes, _HARDLY[1])
-        few, fell = count < _HOPELESS, count < _PROGRESS * state.reached
-        share = jnp.where(hardly & helped, 0.0, jnp.where(few, 0.125, jnp.where(helped | fell, 0.25, 1.0)))
-        share = jnp.where(state.old.noise > _NOISY, 1.0, share)
+        promising = helped | (count < _PROGRESS * state.reached)
+        at_once = promising
+        if hasattr(self.filters, "particles"):
+            at_once = helped & (count < max(_HARDLY[0] * self.nodes, _HARDLY[1]))
+        share = jnp.where(count < _HOPELESS, 0.125, jnp.where(promising, 0.25, 1.0))
+        share = jnp.where(state.old.noise > _NOISY, 1.0, jnp.where(at_once, 0.0, share))
         return (count < _FEW * self.nodes) & (state.t >= (1.0 + share) * state.tried)
 
     def _begin(self, state: MarginalState) -> MarginalState:
