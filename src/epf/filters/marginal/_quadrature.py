@@ -38,7 +38,6 @@ from epf.model._parameters import Parameters
 from epf.numerics._range import DROP, Range, where_it_matters
 
 STREAMS = 2  # enough to see whether there is noise, which there hardly is
-_SPIKES = 1.0  # nats of mass that is not there: points on spikes of a density between which others fall
 _WITH_ATOMS = Delta, LeftCensoredDistribution, RightCensoredDistribution, IntervalCensoredDistribution
 _COORDINATES = {"real": IdentityTransform(), "positive": ExpTransform(), "share": SigmoidTransform()}
 
@@ -197,10 +196,8 @@ class QuadratureFilters(eqx.Module):
         """Points with this shift, their log-masses, and the logarithm of the likelihood."""
         c, slope = place.at((jnp.arange(self.points) + shift) / self.points)
         prior = log_prior(c) + slope + jnp.log((place.high - place.low) / self.points)
-        # Spikes between which the points fall, or finer than the digits of x, must not have more mass than there is. Points
-        # that are merely coarse have somewhat more than 1 as often as less: to cut only the excess would be a bias.
-        found = jax.nn.logsumexp(prior)
-        mass = prior - jnp.where(found > _SPIKES, found, 0.0) + log_likelihood(c)
+        # Spikes between which the points fall, or finer than the digits of x, must not have more mass than there is.
+        mass = prior - jnp.maximum(jax.nn.logsumexp(prior), 0.0) + log_likelihood(c)
         whole = jax.nn.logsumexp(mass)
         return self._transform(c), mass - whole, whole
 
