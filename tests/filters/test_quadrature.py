@@ -68,6 +68,13 @@ class Cauchy(Level):
         return dist.Cauchy(x, self.noise)
 
 
+class Jumps(Level):
+    """Jumps that the observations, with their noise, are slow to show: two modes after each."""
+
+    def transition(self, p, x, u):
+        return dist.Cauchy(0.2 * x, p.moves)
+
+
 class Bounded(Level):
     """Moves that are evenly spread: the density has jumps."""
 
@@ -163,6 +170,16 @@ def test_what_points_do_not_resolve_shows_as_noise_and_never_as_mass():
         assert np.mean(totals) == pytest.approx(truth, abs=3.0 * apart[-1])
     assert apart[1] < 0.3 * apart[0]
     assert apart[0] > 0.05
+
+
+def test_coarse_points_are_noise_without_a_bias():
+    """Two modes ten times as far apart as they are wide: the mean of the likelihoods over seeds is that of many points."""
+    ys, model, moves = np.array([-21.0, -27.0, 26.0, 28.0]), Jumps(noise=10.0), np.array([1.0, 1.5])
+    truth = found(model, ys, 512, moves=moves)[0][0]
+    ratios = np.exp(np.concatenate([found(model, ys, seed=seed, moves=moves)[0] for seed in range(40)]) - truth)
+    noise = ratios.std(axis=0) / np.sqrt(len(ratios))
+    assert np.all(np.abs(ratios.mean(axis=0) - 1.0) < 4.0 * noise + 1e-4)
+    assert np.all(ratios.std(axis=0) > 0.02)
 
 
 def test_jumps_of_a_density_show_as_noise():

@@ -37,6 +37,7 @@ from epf.model._model import StateSpaceModel, advance, initial_law, observation_
 from epf.model._parameters import Parameters
 from epf.numerics._range import DROP, Range, where_it_matters
 
+_CREDIT, _MOST_CREDIT = 1.0, 10.0  # nats
 STREAMS = 2  # enough to see whether there is noise, which there hardly is
 _WITH_ATOMS = Delta, LeftCensoredDistribution, RightCensoredDistribution, IntervalCensoredDistribution
 _COORDINATES = {"real": IdentityTransform(), "positive": ExpTransform(), "share": SigmoidTransform()}
@@ -47,6 +48,8 @@ class QuadratureBank(eqx.Module):
 
     x: Float[Array, "filters points"]
     log_mass: Float[Array, "filters points"]
+    credit: Float[Array, " filters"]
+    """What the predicted masses have so far left below 1 in all, in nats: see `_placed`."""
     shape: tuple[int, ...] = eqx.field(static=True)
 
     @property
@@ -118,11 +121,11 @@ class QuadratureFilters(eqx.Module):
                 return self._slope(c) + jax.vmap(lambda v: log_prob(law, self._state(v)))(c)
 
             place = where_it_matters(log_density, Range.over(jnp.min(draws), jnp.max(draws)))
-            return jax.vmap(lambda s: self._placed(log_density, jnp.zeros_like, place, s)[:2])(shift)
+            return jax.vmap(lambda s: self._placed(log_density, jnp.zeros_like, place, s, jnp.asarray(0.0))[:2])(shift)
 
         each = thetas.reshape(self.streams, -1, thetas.shape[-1])[0]
         x, log_mass = jax.vmap(one)(each)
-        return QuadratureBank(_streams_first(x), _streams_first(log_mass), self.shape)
+        return QuadratureBank(_streams_first(x), _streams_first(log_mass), jnp.full(len(thetas), _CREDIT), self.shape)
 
     def step(
         self,
@@ -137,7 +140,7 @@ class QuadratureFilters(eqx.Module):
         keys = jax.random.split(key, self.points)
         shift = jax.random.uniform(jax.random.fold_in(key, 1), (self.streams,))
 
-        def one(theta: Array, old: Array, old_mass: Array) -> tuple[Array, Array, Array, Array, Array]:
+        def one(theta: Array, old: Array, old_mass: Array, credit: Array) -> tuple[Array, ...]:
             p = self.parameters.named(theta)
 
             def predicted(of: int | Array) -> Callable[[Float[Array, " points"]], Float[Array, " points"]]:
@@ -166,17 +169,21 @@ class QuadratureFilters(eqx.Module):
             )
             place = where_it_matters(lambda c: predicted(0)(c) + log_likelihood(c), Range.over(low, high))
 
-            def stream(of: Int[Array, ""], shift: Float[Array, ""]) -> tuple[Array, Array, Array]:
-                return self._placed(predicted(of), log_likelihood, place, shift)
+            def stream(of: Int[Array, ""], shift: Float[Array, ""]) -> tuple[Array, Array, Array, Array]:
+                return self._placed(predicted(of), log_likelihood, place, shift, credit[of])
 
             return *jax.vmap(stream)(jnp.arange(self.streams), shift), place.rounding, invalid
 
         each = thetas.reshape(self.streams, -1, thetas.shape[-1])[0]
-        x, log_mass, found, rounding, invalid = jax.vmap(one)(each, *map(self._nodes_first, (bank.x, bank.log_mass)))
-        x, log_mass, found = map(_streams_first, (x, log_mass, found))
+        old = map(self._nodes_first, (bank.x, bank.log_mass, bank.credit))
+        x, log_mass, found, credit, rounding, invalid = jax.vmap(one)(each, *old)
+        x, log_mass, found, credit = map(_streams_first, (x, log_mass, found, credit))
         lost = ~jnp.isfinite(found) | ~jnp.all(jnp.isfinite(x), axis=1)
         after = QuadratureBank(
-            jnp.where(lost[:, None], bank.x, x), jnp.where(lost[:, None], bank.log_mass, log_mass), self.shape
+            jnp.where(lost[:, None], bank.x, x),
+            jnp.where(lost[:, None], bank.log_mass, log_mass),
+            jnp.where(lost, bank.credit, credit),
+            self.shape,
         )
         # The draws that a particle filter would have: so much of their mass has no number, of so many points.
         invalid = jnp.tile(jnp.ceil(self.points * jnp.where(invalid > LOST, invalid, 0.0)).astype(int), self.streams)
@@ -192,14 +199,22 @@ class QuadratureFilters(eqx.Module):
         log_likelihood: Callable[[Array], Array],
         place: Range,
         shift: Float[Array, ""],
-    ) -> tuple[Array, Array, Array]:
-        """Points with this shift, their log-masses, and the logarithm of the likelihood."""
+        credit: Float[Array, ""],
+    ) -> tuple[Array, Array, Array, Array]:
+        """Points with this shift, their log-masses, the logarithm of the likelihood, and the credit that is left.
+
+        Coarse points find somewhat more than the mass of 1 as often as less. Cutting every excess would make likelihoods
+        low; cutting none would let spikes finer than the points, or than the digits of x, gain mass at each step. So an
+        excess is taken up to what former steps have left below 1: noise cancels, and a steady gain is cut.
+        """
         c, slope = place.at((jnp.arange(self.points) + shift) / self.points)
         prior = log_prior(c) + slope + jnp.log((place.high - place.low) / self.points)
-        # Spikes between which the points fall, or finer than the digits of x, must not have more mass than there is.
-        mass = prior - jnp.maximum(jax.nn.logsumexp(prior), 0.0) + log_likelihood(c)
+        predicted = jax.nn.logsumexp(prior)
+        excess = jnp.maximum(predicted - credit, 0.0)
+        mass = prior - excess + log_likelihood(c)
         whole = jax.nn.logsumexp(mass)
-        return self._transform(c), mass - whole, whole
+        left = jnp.minimum(credit - (predicted - excess), _MOST_CREDIT)
+        return self._transform(c), mass - whole, whole, left
 
     @property
     def _transform(self) -> Any:
