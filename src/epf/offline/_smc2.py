@@ -35,7 +35,7 @@ from epf.numerics._sums import Compensated
 from epf.offline._base import Rows, Sequential
 from epf.offline._likelihood import Estimate, estimate, start, update
 from epf.offline._moves import Kernels, accept, from_prior, selection, spread_of
-from epf.posterior._posterior import ErrorEstimate, standard_error
+from epf.posterior._posterior import ErrorEstimate, sensitivities, standard_error
 from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._automatic import Automatic, choose_proposal
 from epf.smc.proposals._base import Proposal
@@ -76,7 +76,7 @@ class PopulationPosterior(BankPosterior):
         """The standard error of weighted draws; they are independent but for resampling."""
         mean, sd = self.moments()
         white = (self.theta - mean[:, None]) / jnp.where(sd > 0.0, sd, 1.0)[:, None]
-        spread = standard_error(white.T, self.weights)
+        spread = standard_error(sensitivities(white.T), self.weights)
         zero = jnp.zeros_like(spread)
         return ErrorEstimate(jnp.where(sd > 0.0, spread, jnp.inf), zero, zero, zero, zero)
 

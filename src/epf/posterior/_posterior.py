@@ -66,23 +66,21 @@ def student(answers: int) -> float:
     return _STUDENT.get(answers, 1.1)
 
 
+def sensitivities(white: Float[Array, "... p"]) -> Float[Array, "2 ... p"]:
+    """How mean and sd, in units of the sd, depend on the weights of points in these units."""
+    return jnp.stack([white, 0.5 * (jnp.square(white) - 1.0)])
+
+
 def shifts(
-    theta: Float[Array, "nodes p"], weights: Float[Array, " nodes"], change: Float[Array, "*many nodes"]
+    both: Float[Array, "2 nodes p"], weights: Float[Array, " nodes"], change: Float[Array, "*many nodes"]
 ) -> Float[Array, "*many 2 p"]:
     """What a small `change` of the log-density does to mean and sd, in units of the sd: covariances under the weights."""
-    mean = weights @ theta
-    gap = theta - mean
-    variance = weights @ jnp.square(gap)
-    white = gap / jnp.sqrt(jnp.where(variance > 0.0, variance, 1.0))
     centred = change - jnp.sum(weights * change, axis=-1, keepdims=True)
-    first = (weights * centred) @ white
-    second = 0.5 * (weights * centred) @ (jnp.square(white) - 1.0)
-    return jnp.stack([first, second], axis=-2)
+    return jnp.stack([(weights * centred) @ one for one in both], axis=-2)
 
 
-def standard_error(white: Float[Array, "many p"], weights: Float[Array, " many"]) -> Float[Array, "2 p"]:
+def standard_error(both: Float[Array, "2 many p"], weights: Float[Array, " many"]) -> Float[Array, "2 p"]:
     """Of the mean and the sd of weighted draws in units of the sd."""
-    both = jnp.stack([white, 0.5 * (jnp.square(white) - 1.0)])
     return jnp.sqrt(jnp.sum(jnp.square(weights[None, :, None] * both), axis=1))
 
 
@@ -236,13 +234,17 @@ class WeightedThetas(Posterior):
         weights = jnp.where(jnp.isfinite(values), self.weights, 0.0)  # a draw on the edge of the support is infinite
         slope = jnp.abs(jax.vmap(jax.grad(to_real))(grid))
         size = 1.0 / jnp.sum(weights**2)
-        _, sd = mean_and_sd(values, weights)
-        middle = quantiles(values[None], weights, jnp.array([0.25, 0.75]))[:, 0]
-        spread = jnp.minimum(sd, (middle[1] - middle[0]) / 1.34)
-        width = self.bandwidth(size) * jnp.where(spread > 0.0, spread, jnp.maximum(sd, 1e-12))
+        width = self.bandwidth(size) * self.spread(values, weights)
         z = (points[:, None] - values[None, :]) / width
         density = jnp.exp(-0.5 * z**2) @ weights / (width * jnp.sqrt(2.0 * jnp.pi))
         return jnp.nan_to_num(density * slope)  # outside the support it is zero
+
+    def spread(self, values: Float[Array, " points"], weights: Float[Array, " points"]) -> Float[Array, ""]:
+        """What the width of a kernel is a part of: the sd, or that of a normal law with the same quartiles."""
+        _, sd = mean_and_sd(values, weights)
+        middle = quantiles(values[None], weights, jnp.array([0.25, 0.75]))[:, 0]
+        robust = jnp.minimum(sd, (middle[1] - middle[0]) / 1.34)
+        return jnp.where(robust > 0.0, robust, jnp.maximum(sd, 1e-12))
 
     def bandwidth(self, size: Float[Array, ""]) -> Float[Array, ""]:
         """The width of a kernel in standard deviations, for so many effective points."""

@@ -9,7 +9,7 @@ they are quadratures (`_quadrature.py`). Otherwise they have particles (`filters
 
 from typing import Any
 
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from epf.errors import UnsupportedModelError
@@ -17,12 +17,14 @@ from epf.filters._bank import Filters
 from epf.filters._base import Filter
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
-from epf.filters.marginal._lookouts import signs_of
+from epf.filters.marginal._images import Images
+from epf.filters.marginal._lookouts import lookouts_of
 from epf.filters.marginal._marginal_nodes import MarginalNodes, prior_proposal
 from epf.filters.marginal._nodes import Points
 from epf.filters.marginal._quadrature import QuadratureFilters
-from epf.model._model import StateSpaceModel, may_lack_inputs, parameters
+from epf.model._model import StateSpaceModel, may_lack_inputs, parameters, state_shape
 from epf.model._settings import count, flag, instance, number
+from epf.model.structure._symmetries import Symmetries, symmetries_of
 from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
 from epf.smc.resampling import Resampling, Systematic
@@ -79,6 +81,9 @@ class MarginalEPF(Filter):
             proposal = resolve_proposal(self.proposal, model, u)
             filters = Filters(-(-self.particles // _STREAMS), proposal, self.resampling, streams=_STREAMS)
         moves = self.regrid and self.discount >= 1.0
-        points, signs = Points.of(nodes, q), jnp.asarray(signs_of(params), float)
-        first = prior_proposal(params)
-        return MarginalNodes(model, params, self.catch_up, points, signs, first, filters, nodes, moves, self.discount)
+        symmetries = Symmetries.none(params.size, int(np.prod(state_shape(model))))
+        with may_lack_inputs(model, u):
+            symmetries = symmetries_of(model, u)
+        images, changes, first = Images(params, symmetries), lookouts_of(symmetries, params), prior_proposal(params)
+        where = Points.of(nodes, q), changes, first
+        return MarginalNodes(model, images, self.catch_up, *where, filters, nodes, moves, self.discount)

@@ -22,6 +22,8 @@ from epf.errors import SettingError
 from epf.filters._bank import LOST, Seen
 from epf.filters._base import Info, Past, ReplayingFilter
 from epf.filters.marginal._distribution import SkewStudent, fitted
+from epf.filters.marginal._images import Images
+from epf.filters.marginal._lookouts import Changes
 from epf.filters.marginal._nodes import DEAD, Nodes, Points, flattened
 from epf.filters.marginal._posterior import NodePosterior, Surface, weighted_points
 from epf.model._model import StateSpaceModel
@@ -75,11 +77,11 @@ class MarginalNodes(ReplayingFilter):
     """The marginal filter of one model, replaying at most `replays` observations per step."""
 
     model: StateSpaceModel
-    parameters: Parameters
+    images: Images
     replays: int = eqx.field(static=True)
     points: Points
-    signs: Float[Array, "lookouts p"]
-    """The changes of sign that lookouts have."""
+    changes: Changes
+    """What lookouts make of theta."""
     first: SkewStudent
     """The distribution of the first nodes."""
     filters: Any
@@ -88,11 +90,15 @@ class MarginalNodes(ReplayingFilter):
     moves: bool = eqx.field(static=True)
     discount: float = eqx.field(static=True)
 
+    @property
+    def parameters(self) -> Parameters:
+        return self.images.parameters
+
     def init(self, key: PRNGKeyArray) -> MarginalState:
         nodes = self._fresh(self.first, jnp.asarray(0), packed(key)).weighed()
         counts = jnp.asarray(0), jnp.asarray(NONE), jnp.asarray(0)
         fits = jnp.asarray(float(self.nodes)), jnp.asarray(0), jnp.asarray(False)
-        surface = Surface.of_prior(self.parameters, nodes, self.points.surface)
+        surface = Surface.of_prior(self.images, nodes, self.points.surface)
         return MarginalState(nodes, surface, nodes, *counts, *fits, packed(key))
 
     def step(
@@ -145,7 +151,7 @@ class MarginalNodes(ReplayingFilter):
         return after, info
 
     def posterior(self, state: MarginalState) -> NodePosterior:
-        return NodePosterior.of(self.parameters, state.old, state.surface, self.points.surface)
+        return NodePosterior.of(self.images, state.old, state.surface, self.points.surface)
 
     def next_replayed(self, state: MarginalState) -> Int[Array, ""]:
         # While the step's own observation is among the first `replays`, filters may begin again within the step.
@@ -207,7 +213,7 @@ class MarginalNodes(ReplayingFilter):
         stalled = ~higher & ~narrower & (_PROGRESS * nodes.effective < old.effective)
         return MarginalState(
             kept,
-            Surface.through(self.parameters, kept, self.points.surface),
+            Surface.through(self.images, kept, self.points.surface),
             state.new,
             state.t,
             jnp.where(first, state.replayed, NONE),
@@ -258,7 +264,9 @@ class MarginalNodes(ReplayingFilter):
         weights = jnp.where(surface.trusted, smooth, own)
         # A flattened posterior is wide enough: with a margin on top the nodes would never contract.
         wider = jnp.where(surface.trusted, 1.0, power)
-        proposal = fitted(old.proposal.point(white), weights, wider)
+        # One of the images is enough to fit, and all points are near one.
+        z = self.images.nearest(old.proposal, old.proposal.point(white), old.z[jnp.argmax(old.log_posterior)])
+        proposal = fitted(z, weights, wider)
         sound = jnp.isfinite(proposal.log_volume) & jnp.all(jnp.isfinite(proposal.middle))
         proposal = jax.tree.map(lambda new, old: jnp.where(sound, new, old), proposal, old.proposal)
         fresh = self._fresh(proposal, state.rounds, state.seed)
@@ -267,7 +275,7 @@ class MarginalNodes(ReplayingFilter):
     def _fresh(self, proposal: SkewStudent, number: Array, seed: UInt32[Array, "3"]) -> Nodes:
         """New nodes, whose filters have seen nothing yet."""
         shift = jax.random.uniform(jax.random.fold_in(unpacked(seed), -1 - number), (self.parameters.free_size,))
-        nodes = Nodes.drawn(self.parameters, proposal, self.points.shifted(shift), self.signs, self.filters.streams)
+        nodes = Nodes.drawn(self.images, proposal, self.points.shifted(shift), self.changes, self.filters.streams)
         bank = self.filters.start(unpacked(seed), self.model, self._thetas(nodes))
         return eqx.tree_at(lambda n: n.bank, nodes, bank, is_leaf=lambda leaf: leaf is None)
 

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from epf.filters.marginal._distribution import FREEDOM, SkewStudent
-from epf.filters.marginal._lookouts import Lookouts
-from epf.model._parameters import Parameters
+from epf.filters.marginal._distribution import FREEDOM, SkewStudent, white_log_density
+from epf.filters.marginal._images import Images
+from epf.filters.marginal._lookouts import Changes, Lookouts
 from epf.numerics._linear_algebra import cholesky, solve
 from epf.numerics._sums import Compensated
 
@@ -31,7 +31,6 @@ _BLOCK = 20  # steps over which the errors of a filter are correlated
 DEAD = -1e30  # log-likelihood of a filter that could not explain an observation
 _FAR = 20.0  # nats below the peak, at which a node tells nothing of the variance
 _POINTS = 2048  # of the function through the nodes
-_NOISE = 2.0  # standard errors, by which the log-likelihood at a lookout may be higher than it was found
 _RIDGE = 1e-3  # keeps the fit of the variance sound where few nodes count
 
 
@@ -46,6 +45,8 @@ class Nodes(eqx.Module):
     theta: Float[Array, "nodes p"]
     log_ratio: Float[Array, " nodes"]
     """Prior over the density that the nodes were drawn from."""
+    log_density: Float[Array, " nodes"]
+    """That density, in units of the distribution. It and the prior are summed over images of the node."""
     values: Float[Array, "streams nodes"]
     """The log-likelihoods, relative to a level that all share."""
     level: Compensated
@@ -71,22 +72,25 @@ class Nodes(eqx.Module):
     @classmethod
     def drawn(
         cls,
-        params: Parameters,
+        images: Images,
         proposal: SkewStudent,
         white: Float[Array, "nodes q"],
-        signs: Float[Array, "lookouts p"],
+        changes: Changes,
         streams: int,
     ) -> "Nodes":
         """Nodes without filters, which have seen nothing."""
         z, none = proposal.point(white), jnp.zeros(white.shape[0])
-        log_ratio = jax.vmap(params.log_prior_free)(z) - proposal.log_density(white)
+        params, (log_prior, extra) = images.parameters, images.folded(proposal, z)
+        log_ratio = log_prior - (proposal.log_density(white) + extra)
         many, weights = (
             jnp.zeros((streams, white.shape[0])),
             (none, jnp.ones_like(none) / len(none), jnp.zeros(()), none),
         )
-        lookouts = Lookouts.placed(params, proposal, signs, white.shape[0], streams)
+        lookouts = Lookouts.placed(params, proposal, changes, white.shape[0], streams)
         found = many, Compensated.zero(), many, none, none, jnp.asarray(0), *weights, lookouts, None
-        return cls(proposal, white, z, jax.vmap(params.constrain)(z), log_ratio, *found)
+        return cls(
+            proposal, white, z, jax.vmap(params.constrain)(z), log_ratio, white_log_density(white) + extra, *found
+        )
 
     @property
     def thetas(self) -> Float[Array, "filters p"]:
@@ -159,12 +163,18 @@ class Nodes(eqx.Module):
         """The share of the posterior that may be at each lookout."""
         if not self.lookouts.theta.shape[0]:
             return jnp.zeros(0)
-        log_posterior = self.log_weights - self.correction + self.proposal.log_density(self.white)
+        log_posterior = self.log_posterior - self.correction
         typical = jnp.sum(jnp.where(self.weights > 0.0, self.weights * log_posterior, 0.0))
         values = self.lookouts.values
         streams = values.shape[0]
-        noise = jnp.zeros(()) if streams == 1 else jnp.sqrt(_spread(values, values > 0.5 * DEAD) / streams)
-        return self.lookouts.missing(_pooled(values) + _NOISE * noise, typical)
+        noise = jnp.sqrt(_spread(values, values > 0.5 * DEAD) / streams)
+        return self.lookouts.missing(_pooled(values), noise, typical)
+
+    @property
+    def log_posterior(self) -> Float[Array, " nodes"]:
+        """The log-density of prior x likelihood at the nodes, in unbounded coordinates, summed over images."""
+        of_units = self.proposal.log_density(self.white) - white_log_density(self.white)
+        return self.log_weights + self.log_density + of_units
 
     def apart(self) -> Float[Array, "streams nodes"]:
         """What each stream's log-likelihood differs by from the mean of all."""

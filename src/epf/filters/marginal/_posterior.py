@@ -6,10 +6,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters.marginal._distribution import white_log_density
+from epf.filters.marginal._images import Images
 from epf.filters.marginal._nodes import Nodes
 from epf.model._parameters import Parameters
 from epf.polynomial._kriging import krige, terms
-from epf.posterior._posterior import ErrorEstimate, WeightedThetas, shifts, standard_error, student
+from epf.posterior._posterior import ErrorEstimate, WeightedThetas, sensitivities, shifts, standard_error, student
 
 # Nats at nodes left out, up to which the smooth function stands for the log-posterior. It passes through the nodes that it
 # has, so it is better than this; the alternative, weights of the nodes alone, is off by 0.2 sds if 25 of them matter.
@@ -42,21 +43,22 @@ class Surface(eqx.Module):
     trusted: Bool[Array, ""]
 
     @classmethod
-    def of_prior(cls, params: Parameters, nodes: Nodes, standard: Float[Array, "points q"]) -> "Surface":
+    def of_prior(cls, images: Images, nodes: Nodes, standard: Float[Array, "points q"]) -> "Surface":
         """The prior itself, while nothing was seen."""
-        log_prior = jax.vmap(params.log_prior_free)(nodes.proposal.point(standard))
+        log_prior, extra = images.folded(nodes.proposal, nodes.proposal.point(standard))
+        log_density = log_prior - (white_log_density(standard) + extra)
         apart = jnp.zeros((nodes.values.shape[0], standard.shape[0]))
-        return cls(log_prior - white_log_density(standard), apart, jnp.zeros(nodes.z.shape[0]), jnp.asarray(True))
+        return cls(log_density, apart, jnp.zeros(nodes.z.shape[0]), jnp.asarray(True))
 
     @classmethod
-    def through(cls, params: Parameters, nodes: Nodes, standard: Float[Array, "points q"]) -> "Surface":
+    def through(cls, images: Images, nodes: Nodes, standard: Float[Array, "points q"]) -> "Surface":
         """The function through the nodes, at these points; none where they are fewer than a quadratic needs."""
         (count, q), streams = nodes.z.shape, nodes.values.shape[0]
         if count < _SPARE * terms(q):
             none = jnp.zeros(standard.shape[0])
             return cls(none, jnp.zeros((streams, standard.shape[0])), jnp.ones(count), jnp.asarray(False))
         white = nodes.white
-        log_target = nodes.log_weights + white_log_density(white)
+        log_target = nodes.log_weights + nodes.log_density
         below = jnp.max(log_target) - log_target
         below = jnp.where(jnp.isfinite(below), jnp.minimum(below, _LOWEST), _LOWEST)
         # Where there are more nodes than the fit can have, it has some from the tails too: through the highest alone, it
@@ -71,11 +73,12 @@ class Surface(eqx.Module):
         left_out = (at_nodes + below).at[among].set(missed)
         # By the nodes' own weights and by those that the function gives them, so that it cannot invent mass.
         own = nodes.weights
-        claimed = jax.nn.softmax(at_nodes - white_log_density(white))
-        log_density = found[:, 0] - white_log_density(standard)
+        claimed = jax.nn.softmax(at_nodes - nodes.log_density)
+        extra = images.folded(nodes.proposal, nodes.proposal.point(standard))[1]
+        log_density = found[:, 0] - (white_log_density(standard) + extra)
         smooth = jax.nn.softmax(log_density)
         trusted = jnp.sqrt(jnp.maximum(own, claimed) @ jnp.square(left_out)) < _TRUSTED
-        theta = jax.vmap(params.constrain)(nodes.proposal.point(standard))
+        theta = jax.vmap(images.parameters.constrain)(nodes.proposal.point(standard))
         trusted &= jnp.all(jnp.isfinite(smooth)) & _agree(theta, smooth, nodes.theta, own)
         return cls(log_density, found[:, 1:].T, jnp.where(trusted, left_out, 1.0), trusted)
 
@@ -87,19 +90,20 @@ class NodePosterior(WeightedThetas):
     that are left over have no weight.
     """
 
-    white: Float[Array, "particles q"]
-    """The points of theta in units of the distribution that the nodes were drawn from."""
+    white: Float[Array, "points q"]
+    """The points of which theta are the images, in units of the distribution that the nodes were drawn from."""
+    images: Images
     nodes: Nodes
     node_weights: Float[Array, " nodes"]
     surface: Surface
 
     @classmethod
-    def of(
-        cls, params: Parameters, nodes: Nodes, surface: Surface, standard: Float[Array, "points q"]
-    ) -> "NodePosterior":
+    def of(cls, images: Images, nodes: Nodes, surface: Surface, standard: Float[Array, "points q"]) -> "NodePosterior":
         white, weights = weighted_points(nodes, surface, standard)
-        theta = jax.vmap(params.constrain)(nodes.proposal.point(white)).T
-        return cls(params, theta, weights, white, nodes, nodes.weights, surface)
+        z = nodes.proposal.point(white)
+        theta, each = images.thetas(z), images.shares(z) * weights
+        points = theta.reshape(-1, theta.shape[-1]).T
+        return cls(images.parameters, points, each.reshape(-1), white, images, nodes, nodes.weights, surface)
 
     @property
     def trusted(self) -> Bool[Array, ""]:
@@ -109,6 +113,11 @@ class NodePosterior(WeightedThetas):
         """Narrow where the points are those of a smooth function: they are evenly spread, unlike random draws."""
         return jnp.where(self.trusted, _BANDWIDTH, super().bandwidth(size))
 
+    def spread(self, values: Float[Array, " images_x_points"], weights: Array) -> Float[Array, ""]:
+        """That of the points themselves: their images may be far away."""
+        folded = jnp.sum(weights.reshape(self.images.count, -1), axis=0)
+        return super().spread(values[: folded.shape[0]], folded)
+
     @property
     def in_pairs(self) -> bool:
         return True
@@ -117,20 +126,24 @@ class NodePosterior(WeightedThetas):
         """The state is drawn from a filter at the node nearest to theta that has a weight."""
         k_point, k_stream, k_x = jax.random.split(key, 3)
         chosen = jax.random.choice(k_point, self.weights.shape[0], (count,), p=self.weights)
+        image, point = jnp.divmod(chosen, self.white.shape[0])
 
         def nearest(white: Float[Array, " q"]) -> Int[Array, ""]:
             gap = jnp.sum(jnp.square(self.nodes.white - white), axis=1)
             return jnp.argmin(jnp.where(self.node_weights > 0.0, gap, jnp.inf))
 
-        nodes = jax.lax.map(lambda i: nearest(self.white[i]), chosen)
+        nodes = jax.lax.map(lambda i: nearest(self.white[i]), point)
         streams, total = self.nodes.values.shape[0], self.nodes.thetas.shape[0]
         stream = jax.random.randint(k_stream, (count,), 0, streams)
-        return self.theta[:, chosen].T, self.nodes.bank.drawn(k_x, stream * total + nodes)
+        x = self.nodes.bank.drawn(k_x, stream * total + nodes)
+        return self.theta[:, chosen].T, jax.vmap(self.images.symmetries.state)(image, x) if self.images.count > 1 else x
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
-        mean, sd = self.nodes.bank.state_moments()
         streams, lookouts = self.nodes.values.shape[0], self.nodes.lookouts.theta.shape[0]
-        share = jnp.tile(jnp.pad(self.node_weights / streams, (0, lookouts)), streams)
+        each = self.images.shares(self.nodes.z) * self.node_weights / streams
+        found = [self.images.state_moments(jnp.asarray(i), self.nodes.bank) for i in range(self.images.count)]
+        mean, sd = (jnp.concatenate(part) for part in zip(*found, strict=True))
+        share = jnp.ravel(jnp.tile(jnp.pad(each, ((0, 0), (0, lookouts))), (1, streams)))
         share = share.reshape(-1, *(1 for _ in mean.shape[1:]))
         # A node without weight may be anywhere, and zero times infinity is no number.
         whole = jnp.sum(jnp.where(share > 0.0, share * mean, 0.0), axis=0)
@@ -140,23 +153,24 @@ class NodePosterior(WeightedThetas):
     def error(self) -> ErrorEstimate:
         """By first-order changes of the nodes' weights: no second posterior is computed."""
         nodes, weights, surface = self.nodes, self.node_weights, self.surface
-        theta, count = nodes.theta, nodes.z.shape[0]
-        mean, sd = self.moments()
-        zero = jnp.zeros((2, theta.shape[1]))
+        count, points = nodes.z.shape[0], self.white.shape[0]
+        _, sd = self.moments()
+        unit = jnp.where(sd > 0.0, sd, 1.0)
+        folded = jnp.sum(self.weights.reshape(-1, points), axis=0)
+        zero = jnp.zeros((2, sd.shape[0]))
+        of_points, of_nodes = self._sensitivities(nodes.proposal.point(self.white)), self._sensitivities(nodes.z)
         streams = nodes.values.shape[0]
         if streams > 1:
-            own = jnp.pad(nodes.apart(), ((0, 0), (0, self.weights.shape[0] - count)))
-            moved = shifts(self.theta.T, self.weights, jnp.where(self.trusted, surface.apart, own))
+            own = jnp.pad(nodes.apart(), ((0, 0), (0, points - count)))
+            moved = shifts(of_points, folded, jnp.where(self.trusted, surface.apart, own))
             monte_carlo = student(streams) * jnp.std(moved, axis=0, ddof=1) / jnp.sqrt(1.0 * streams)
-            bias = _LEFT_OF_BIAS * jnp.abs(shifts(theta, weights, nodes.correction))
+            bias = _LEFT_OF_BIAS * jnp.abs(shifts(of_nodes, weights, nodes.correction))
         else:
             monte_carlo = bias = zero
-        white = (theta - mean) / jnp.where(sd > 0.0, sd, 1.0)
-        of_nodes = standard_error(white, weights * jnp.minimum(jnp.abs(surface.left_out), 1.0))
+        off = standard_error(of_nodes, weights * jnp.minimum(jnp.abs(surface.left_out), 1.0))
         # Where the function stands for the log-density, its integral is a sum over points.
-        of_points = standard_error((self.theta.T - mean) / jnp.where(sd > 0.0, sd, 1.0), self.weights)
-        expansion = jnp.hypot(of_nodes, jnp.where(self.trusted, of_points, 0.0))
-        truncation = self._beyond(white) + self._elsewhere(sd)
+        expansion = jnp.hypot(off, jnp.where(self.trusted, standard_error(of_points, folded), 0.0))
+        truncation = self._beyond((nodes.theta - weights @ nodes.theta) / unit) + self._elsewhere(sd)
         dead = weights @ jnp.any(~nodes.alive, axis=0)
         lost = dead + jnp.sqrt(weights @ nodes.rounding)
         numbers = jnp.where(jnp.isfinite(sd) & (sd > 0.0), lost, jnp.inf) * jnp.ones((2, 1))
@@ -164,6 +178,12 @@ class NodePosterior(WeightedThetas):
         constant = _constants(self.parameters)
         parts = monte_carlo, bias, expansion, truncation, numbers
         return ErrorEstimate(*(jnp.where(constant, 0.0, part) for part in parts))
+
+    def _sensitivities(self, z: Float[Array, "many q"]) -> Float[Array, "2 many p"]:
+        """How the mean and the sd of the whole posterior depend on the weights of points, each with its images."""
+        mean, sd = self.moments()
+        both = sensitivities((self.images.thetas(z) - mean) / jnp.where(sd > 0.0, sd, 1.0))
+        return jnp.sum(self.images.shares(z)[None, :, :, None] * both, axis=1)
 
     def _beyond(self, white: Float[Array, "nodes p"]) -> Float[Array, "2 p"]:
         """What may lie beyond the nodes on either side of each parameter, times how far out they are.

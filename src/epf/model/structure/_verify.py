@@ -7,19 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
-from numpyro.distributions import Distribution
-from numpyro.distributions.transforms import biject_to
 
-from epf.model._laws import support
-from epf.model._model import (
-    StateSpaceModel,
-    advance,
-    initial_law,
-    observation_law,
-    parameters,
-    transition_law,
-)
+from epf.model._model import StateSpaceModel, parameters
 from epf.model.structure._functions import Functions
+from epf.model.structure._points import normal_numbers, scattered_data, scattered_theta
 from epf.model.structure._reading import LAWS, log_density
 from epf.model.structure._structure import Structure, read_model
 from epf.numerics._compile import evaluated, options
@@ -77,34 +68,8 @@ def tried(model: StateSpaceModel, u: Array | None, points: int) -> tuple[Array, 
     rng = np.random.default_rng(0)
     inputs = {} if u is None else {"u": u}
 
-    def scattered(law: Distribution, free: Array) -> Array:
-        """A value of the law's support, from normal numbers. No law is sampled: compiling that would take seconds."""
-        allowed: Any = getattr(support(law), "base_constraint", support(law))
-        if allowed.is_discrete:
-            low = getattr(allowed, "lower_bound", 0)
-            high = getattr(allowed, "upper_bound", low + 3)
-            return (
-                jnp.clip(low + jnp.floor(2.0 * jnp.abs(free[: _size(law)])), low, high).reshape(law.event_shape) * 1.0
-            )
-        bijection = biject_to(support(law))
-        shape = bijection.inverse_shape(law.event_shape)
-        return bijection(free[: int(np.prod(shape))].reshape(shape))
-
-    def theta_of(free: Array) -> Array:
-        parts = [jnp.ravel(scattered(prior, free[i])) for i, prior in enumerate(params.priors.values())]
-        return jnp.concatenate([jnp.zeros(0), *parts])
-
-    def data_of(theta: Array, free: Array) -> dict[str, dict[str, Array]]:
-        p = params.named(theta)
-        x_0 = scattered(initial_law(model, p), free[0])
-        new = scattered(transition_law(model, p, x_0, u), free[1])
-        x = advance(model, x_0, new)
-        y = scattered(observation_law(model, p, x, u), free[2])
-        return {"initial": {"x_0": x_0}, "transition": {"x": x_0, "new": new}, "observation": {"x": x, "y": y}}
-
-    longest = 4096
-    thetas = jax.vmap(theta_of)(jnp.asarray(rng.normal(size=(points, len(params.priors), longest))))
-    data = jax.vmap(data_of)(thetas, jnp.asarray(rng.normal(size=(points, 3, longest))))
+    thetas = jax.vmap(lambda free: scattered_theta(params, free))(normal_numbers(rng, points, len(params.priors)))
+    data = jax.vmap(lambda theta, free: scattered_data(model, theta, u, free))(thetas, normal_numbers(rng, points, 3))
     own = {}
     for name in LAWS:
         extra = {} if name == "initial" else inputs
@@ -116,7 +81,3 @@ def tried(model: StateSpaceModel, u: Array | None, points: int) -> tuple[Array, 
 
         own[name] = jax.vmap(jax.vmap(one, (None, 0)), (0, None))(thetas, data[name])
     return thetas, data, own
-
-
-def _size(law: Distribution) -> int:
-    return int(np.prod(law.event_shape))
