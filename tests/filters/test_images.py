@@ -101,7 +101,9 @@ def test_modes_that_priors_alone_weigh(model, axes):
     assert result.error.worst < 0.15
     np.testing.assert_allclose((found_mean - mean) / sd, 0.0, atol=0.1)
     np.testing.assert_allclose(found_sd / sd, 1.0, atol=0.1)
-    assert abs(result.log_evidence - evidence) < 0.15  # of the nodes' own weights; one mode alone would lack 0.3 or more
+    assert (
+        abs(result.log_evidence - evidence) < 0.15
+    )  # of the nodes' own weights; one mode alone would lack 0.3 or more
     assert abs(result.posterior.state_mean - x) < 0.1 * x_sd
     assert abs(result.posterior.state_sd / x_sd - 1.0) < 0.1
 

@@ -11,7 +11,8 @@ import epf
 from epf.filters.marginal._distribution import SkewStudent
 from epf.filters.marginal._lookouts import Lookouts, lookouts_of
 from epf.model._parameters import Parameters
-from epf.model.structure._symmetries import Symmetries, sign_changes
+from epf.model.structure._changes import sign_changes
+from epf.model.structure._symmetries import Symmetries
 from epf.numerics._compile import compiled
 from epf.numerics._keys import root_key
 

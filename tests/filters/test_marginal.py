@@ -14,8 +14,11 @@ import epf
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters._bank import Filters
 from epf.filters.marginal._distribution import SkewStudent
+from epf.filters.marginal._images import Images
+from epf.filters.marginal._lookouts import Changes
 from epf.filters.marginal._nodes import Nodes
 from epf.model._model import parameters
+from epf.model.structure._symmetries import Symmetries
 from epf.numerics._keys import root_key, step_key
 from models import AR, ar_log_likelihoods, grid_posterior, kalman
 from scoring import reference, rms, scores
@@ -430,13 +433,13 @@ def test_a_step_is_handed_every_row_that_it_may_replay(t, replayed):
 
 def test_a_stream_that_died_tells_nothing_of_the_variance_of_the_others():
     """Of equal nodes, one with a dead stream of four has three quarters of the likelihood, and no correction adds to it."""
-    params = parameters(AR())
+    images = Images(parameters(AR()), Symmetries.none(2, 1))
     white = jnp.asarray(np.random.default_rng(1).normal(size=(12, 2)), float)
     nodes = Nodes.drawn(
-        params,
+        images,
         SkewStudent(jnp.zeros(2), jnp.ones(2), jnp.zeros(2), jnp.ones(2), jnp.eye(2)),
         white,
-        jnp.ones((0, 2)),
+        Changes(jnp.zeros((0, 2), int), jnp.ones((0, 2)), jnp.zeros(0, bool)),
         streams=4,
     )
     nodes = eqx.tree_at(lambda n: n.log_ratio, nodes, jnp.zeros(12))

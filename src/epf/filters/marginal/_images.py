@@ -9,10 +9,12 @@ stands for its images, each with its share of P. Whatever q covers, this is an u
 posterior and of the evidence: if q has found one mode, its images are there too. So nodes need only one.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from epf.filters.marginal._distribution import SkewStudent
 from epf.model._parameters import Parameters
@@ -65,11 +67,11 @@ class Images(eqx.Module):
         chosen = jnp.argmin(jnp.where(jnp.isnan(gap), jnp.inf, gap), axis=0)
         return jnp.take_along_axis(images, chosen[None, :, None], axis=0)[0]
 
-    def state_moments(self, image: Int[Array, ""], bank) -> tuple[Array, Array]:
+    def state_moments(self, image: int, bank: Any) -> tuple[Array, Array]:
         """Mean and sd of the state in every filter at this image of its theta."""
         symmetries = self.symmetries
         if symmetries.values.shape[0]:
-            return eqx.tree_at(lambda b: b.values, bank, symmetries.relabelled[image]).state_moments()
+            return eqx.tree_at(lambda b: b.values, bank, jnp.asarray(symmetries.relabelled[image])).state_moments()
         mean, sd = bank.state_moments()
         order, sign = symmetries.state_order[image], symmetries.state_sign[image]
         flat = (part.reshape(part.shape[0], -1)[:, order] for part in (mean, sd))

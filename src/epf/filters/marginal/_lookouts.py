@@ -15,7 +15,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from epf.filters.marginal._distribution import SkewStudent
 from epf.model._parameters import Parameters
-from epf.model.structure._symmetries import Symmetries, sign_changes
+from epf.model.structure._changes import sign_changes
+from epf.model.structure._symmetries import Symmetries
 
 _CLAIMED = 3  # symmetries that are tried on the data
 _SAME = 0.3  # nats, by which rounding may change a log-likelihood
@@ -74,18 +75,13 @@ class Lookouts(eqx.Module):
         return jnp.where(self.claimed, apart, elsewhere)
 
 
-def lookouts_of(symmetries: Symmetries, params: Parameters) -> "Changes":
+def lookouts_of(symmetries: Symmetries, params: Parameters) -> Changes:
     """Changes of theta to look at, the first none: signs, and some symmetries that should make no difference."""
-    group = {(tuple(order), tuple(sign)) for order, sign in zip(*map(np.asarray, _of(symmetries)), strict=True)}
-    plain = np.arange(params.size)
-    others = [(plain, sign) for sign in sign_changes(params) if (tuple(plain), tuple(sign)) not in group]
-    claimed = list(zip(*(np.asarray(part)[1 : 1 + _CLAIMED] for part in _of(symmetries)), strict=True))
-    chosen = [(plain, np.ones(params.size)), *others, *claimed] if others or claimed else []
-    order = np.array([order for order, _ in chosen], int).reshape(-1, params.size)
-    sign = np.array([sign for _, sign in chosen]).reshape(-1, params.size)
+    group = [(tuple(order), tuple(sign)) for order, sign in zip(symmetries.order, symmetries.sign, strict=True)]
+    plain = tuple(range(params.size))
+    others = [change for sign in sign_changes(params) if (change := (plain, tuple(sign))) not in group]
+    claimed = group[1 : 1 + _CLAIMED]
+    chosen = [group[0], *others, *claimed] if others or claimed else []
+    order, sign = (np.array([change[i] for change in chosen]).reshape(-1, params.size) for i in (0, 1))
     is_claimed = np.arange(len(chosen)) > len(others)
-    return Changes(jnp.asarray(order), jnp.asarray(sign, float), jnp.asarray(is_claimed & (len(claimed) > 0)))
-
-
-def _of(symmetries: Symmetries) -> tuple[Array, Array]:
-    return symmetries.order, symmetries.sign
+    return Changes(jnp.asarray(order, int), jnp.asarray(sign, float), jnp.asarray(is_claimed))

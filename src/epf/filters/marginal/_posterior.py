@@ -141,7 +141,7 @@ class NodePosterior(WeightedThetas):
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         streams, lookouts = self.nodes.values.shape[0], self.nodes.lookouts.theta.shape[0]
         each = self.images.shares(self.nodes.z) * self.node_weights / streams
-        found = [self.images.state_moments(jnp.asarray(i), self.nodes.bank) for i in range(self.images.count)]
+        found = [self.images.state_moments(i, self.nodes.bank) for i in range(self.images.count)]
         mean, sd = (jnp.concatenate(part) for part in zip(*found, strict=True))
         share = jnp.ravel(jnp.tile(jnp.pad(each, ((0, 0), (0, lookouts))), (1, streams)))
         share = share.reshape(-1, *(1 for _ in mean.shape[1:]))

@@ -13,7 +13,7 @@ change of signs or an exchange of elements, and h the same for the state, or an 
 pairs of a list are tried at scattered points. Those that hold generate a group.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import combinations, permutations, product
 
 import equinox as eqx
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
-from numpyro.distributions import Distribution, constraints
+from numpyro.distributions import constraints
 
 from epf.model._check import shapes_of
 from epf.model._laws import log_prob, support
@@ -38,14 +38,10 @@ from epf.model._model import (
     transition_law,
     uses_time,
 )
-from epf.model._parameters import Parameters
+from epf.model.structure._changes import ALL_SUBSETS, MOST_VALUES, changes_of, some_subsets, subsets
 from epf.model.structure._points import normal_numbers, scattered_data, scattered_theta
 from epf.numerics._compile import compiled_once, evaluated
 
-_MOST_VALUES = 4  # of a finite state, or coordinates or elements of an array that are exchanged in all orders
-_MOST_SWAPPED = 6  # parameters with one support: with more, only single pairs are exchanged
-_ALL_SUBSETS = 4  # signs: of more, only some subsets change
-_MOST_SIGNS = 24
 _MOST_IMAGES = 64
 _FEW, _MANY = 8, 256  # points at which all candidates are tried, and those that are left
 _TOLERANCE = 1000.0  # roundings
@@ -55,13 +51,14 @@ _LATEST = 6  # decimal digits of the time index
 class Symmetries(eqx.Module):
     """The images of theta and the state under a group of symmetries; the first is the identity."""
 
-    order: Int[Array, "images p"]
-    sign: Float[Array, "images p"]
-    state_order: Int[Array, "images d"]
-    state_sign: Float[Array, "images d"]
-    values: Float[Array, " values"]
+    # Of numpy, so that they are known when a filter is bound inside a compiled program.
+    order: Int[np.ndarray, "images p"]
+    sign: Float[np.ndarray, "images p"]
+    state_order: Int[np.ndarray, "images d"]
+    state_sign: Float[np.ndarray, "images d"]
+    values: Float[np.ndarray, " values"]
     """Those of a finite state, or none."""
-    relabelled: Float[Array, "images values"]
+    relabelled: Float[np.ndarray, "images values"]
     """What each of them becomes."""
 
     @classmethod
@@ -71,9 +68,9 @@ class Symmetries(eqx.Module):
     @classmethod
     def of(cls, changes: list["Change"], values: np.ndarray) -> "Symmetries":
         order, sign, state_order, state_sign, relabel = (np.stack(part) for part in zip(*changes, strict=True))
-        floats = (jnp.asarray(part, float) for part in (sign, state_sign, values, values[relabel]))
-        sign, state_sign, known, relabelled = floats
-        return cls(jnp.asarray(order), sign, jnp.asarray(state_order), state_sign, known, relabelled)
+        real = np.dtype(jnp.zeros(()).dtype)
+        sign, state_sign, known = (np.asarray(part, real) for part in (sign, state_sign, values))
+        return cls(order, sign, state_order, state_sign, known, known[relabel])
 
     @property
     def images(self) -> int:
@@ -81,16 +78,16 @@ class Symmetries(eqx.Module):
 
     def thetas(self, theta: Float[Array, " p"]) -> Float[Array, "images p"]:
         """Theta and its images."""
-        return self.sign * theta[self.order]
+        return self.sign * theta[jnp.asarray(self.order)]
 
     def state(self, image: Int[Array, ""], x: Float[Array, "*state"]) -> Float[Array, "*state"]:
         """What becomes of a state, or of the new part of one with lags, all of whose parts change alike."""
-        flat = jnp.ravel(x)
+        flat, sign, order = jnp.ravel(x), jnp.asarray(self.state_sign)[image], jnp.asarray(self.state_order)[image]
         if self.values.shape[0]:
-            flat = self.relabelled[image][jnp.argmin(jnp.abs(flat[:, None] - self.values), axis=1)]
-        if flat.shape[0] != self.state_order.shape[1]:
-            return (self.state_sign[image, 0] * flat).reshape(x.shape)
-        return (self.state_sign[image] * flat[self.state_order[image]]).reshape(x.shape)
+            place = jnp.argmin(jnp.abs(flat[:, None] - self.values), axis=1)
+            flat = jnp.asarray(self.relabelled)[image][place]
+        alike = flat.shape[0] != order.shape[0]
+        return (sign[0] * flat if alike else sign * flat[order]).reshape(x.shape)
 
 
 Change = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -102,7 +99,7 @@ def symmetries_of(model: StateSpaceModel, u: Array | None) -> Symmetries:
     params, shapes = parameters(model), shapes_of(model, u)
     size = int(np.prod(shapes.state))
     none = Symmetries.none(params.size, size)
-    thetas = [*_signs(params), *_exchanges(params)]
+    thetas = list(changes_of(params))
     if not thetas or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((model, u))):
         return none
     with evaluated():  # a filter may be bound inside a compiled program
@@ -194,85 +191,6 @@ def _scattered_inputs(model: StateSpaceModel, u: np.ndarray, rng: np.random.Gene
     return rows
 
 
-def _signs(params: Parameters) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Changes of sign, where the support has the opposite of each of its numbers."""
-    for row in sign_changes(params):
-        yield np.arange(params.size), row
-
-
-def sign_changes(params: Parameters) -> Float[np.ndarray, "changes p"]:
-    """Factors of theta, none of them all 1."""
-    free = [i for i, kind in enumerate(_supports(params)) if kind and kind[0] == -kind[1]]
-    sets: list[tuple[int, ...]] = []
-    if len(free) <= _ALL_SUBSETS:
-        sets += _subsets(free)
-    else:
-        named = [tuple(i for i in free if part.start <= i < part.stop) for part in params.slices.values()]
-        sets += [tuple(free), *(some for some in named if some), *((i,) for i in free), *combinations(free, 2)]
-    chosen = list(dict.fromkeys(sets))[: _MOST_SIGNS - 1]
-    signs = np.ones((len(chosen), params.size))
-    for row, some in enumerate(chosen):
-        signs[row, list(some)] = -1.0
-    return signs
-
-
-def _exchanges(params: Parameters) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Exchanges of elements with the same support: entries of arrays, or single parameters."""
-    one = np.ones(params.size)
-    plain = np.arange(params.size)
-    arrays = {name: tuple(prior.event_shape) for name, prior in params.priors.items() if prior.event_shape}
-    for length in range(2, _MOST_VALUES + 1):
-        some = [name for name, shape in arrays.items() if length in shape]
-        for labels in list(permutations(range(length)))[1:]:
-            for names in _subsets(some):
-                order = plain.copy()
-                for name in names:
-                    where = plain[params.slices[name]].reshape(arrays[name])
-                    for axis, size in enumerate(arrays[name]):
-                        where = np.take(where, labels, axis) if size == length else where
-                    order[params.slices[name]] = np.ravel(where)
-                yield order, one
-    supports = _supports(params)
-    groups: dict[tuple[float, float], list[int]] = {}
-    for name, part in params.slices.items():
-        if name not in arrays and supports[part.start]:
-            groups.setdefault(supports[part.start], []).append(part.start)
-    for pairs in product(*(_pairings(group) for group in groups.values())):
-        order = plain.copy()
-        for i, j in (pair for some in pairs for pair in some):
-            order[[i, j]] = order[[j, i]]
-        if np.any(order != plain):
-            yield order, one
-
-
-def _pairings(group: list[int]) -> list[tuple[tuple[int, int], ...]]:
-    """Sets of pairs that have no element in common, the empty one first."""
-    if len(group) > _MOST_SWAPPED:
-        return [(), *((pair,) for pair in combinations(group, 2))]
-    if len(group) < 2:
-        return [()]
-    first, *rest = group
-    found = list(_pairings(rest))
-    for i, other in enumerate(rest):
-        found += [((first, other), *more) for more in _pairings(rest[:i] + rest[i + 1 :])]
-    return found
-
-
-def _supports(params: Parameters) -> list[tuple[float, float] | None]:
-    """Per element, the ends of its support if it has a coordinate of its own."""
-    found: list[tuple[float, float] | None] = []
-    for prior in params.priors.values():
-        allowed = getattr(support(prior), "base_constraint", support(prior))
-        ends = None
-        if allowed.event_dim == 0 and not allowed.is_discrete:
-            ends = getattr(allowed, "lower_bound", -np.inf), getattr(allowed, "upper_bound", np.inf)
-        bounds = [np.broadcast_to(np.asarray(end, float), prior.event_shape).ravel() for end in ends or ()]
-        found += (
-            [(float(low), float(high)) for low, high in zip(*bounds, strict=True)] if ends else [None] * _size(prior)
-        )
-    return found
-
-
 def _values(model: StateSpaceModel, u: Array | None) -> np.ndarray:
     """The values of a state that has few, or none."""
     shape = shapes_of(model, u).state
@@ -282,7 +200,7 @@ def _values(model: StateSpaceModel, u: Array | None) -> np.ndarray:
         finite = bool(law.has_enumerate_support) and law.event_shape == () and support(law) is not None
         return law.enumerate_support(expand=False).shape[0] if finite else 0
 
-    if not 0 < traced(model, count) <= _MOST_VALUES:
+    if not 0 < traced(model, count) <= MOST_VALUES:
         return np.zeros(0)
     params = parameters(model)
     theta = scattered_theta(params, normal_numbers(np.random.default_rng(0), 1, len(params.priors), params.size)[0])
@@ -299,10 +217,10 @@ def _state_changes(model, u, whole: bool, size: int, values: np.ndarray):
         yield from ((plain, one, np.array(labels)) for labels in list(permutations(same))[1:])
         return
     if traced(model, lambda p: _is_real(transition_law(model, p, jnp.zeros(shapes_of(model, u).state), u))):
-        sets = [tuple(plain)] if not whole else _subsets(list(plain)) if size <= _ALL_SUBSETS else _some(size)
+        sets = [tuple(plain)] if not whole else subsets(list(plain)) if size <= ALL_SUBSETS else some_subsets(size)
         for some in sets:
             yield plain, np.where(np.isin(plain, some), -1.0, 1.0), same
-    if whole and 1 < size <= _MOST_VALUES:
+    if whole and 1 < size <= MOST_VALUES:
         yield from ((np.array(order), one, same) for order in list(permutations(plain))[1:])
     elif whole and size > 1:
         for i, j in combinations(plain, 2):
@@ -314,19 +232,6 @@ def _state_changes(model, u, whole: bool, size: int, values: np.ndarray):
 def _is_real(law) -> bool:
     allowed = getattr(support(law), "base_constraint", support(law))
     return isinstance(allowed, type(constraints.real) | type(constraints.real_vector))
-
-
-def _some(size: int) -> list[tuple[int, ...]]:
-    return [tuple(range(size)), *((i,) for i in range(size)), *combinations(range(size), 2)]
-
-
-def _subsets(of: list) -> list[tuple]:
-    """All but the empty one, the whole first."""
-    return [some for many in range(len(of), 0, -1) for some in combinations(of, many)]
-
-
-def _size(law: Distribution) -> int:
-    return int(np.prod(law.event_shape))
 
 
 def _key(change: Change) -> tuple:
