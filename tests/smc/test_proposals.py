@@ -109,6 +109,43 @@ def test_weighted_draws_give_the_likelihood_and_the_posterior_mean(model, propos
     assert abs(pull.mean()) < 4.0 * pull.std() / np.sqrt(DRAWS) + 1e-4 * likelihood
 
 
+class Pair(Curved):
+    """Two numbers of which y says something together, so that they are correlated given y; `moves` is their transition."""
+
+    moves: type = dist.Normal
+
+    def transition(self, p, x, u):
+        law = dist.Normal if self.moves is dist.Normal else lambda at, by: dist.StudentT(3.0, at, by)
+        return law(0.5 * x, 1.0).to_event(1)
+
+    def observation(self, p, x, u):
+        if self.moves is dist.Normal:
+            return dist.Normal(x[0] - x[1], jnp.exp(0.3 * x[1]))
+        return dist.Normal(jnp.stack([x[0] + x[1], x[0] - 0.5 * x[1]]), 0.3).to_event(1)
+
+
+@pytest.mark.parametrize(
+    ("model", "proposal", "y"),
+    [
+        (Pair(), epf.proposals.Linearised(), 2.0),
+        (Pair(moves=dist.StudentT), epf.proposals.Defensive(), np.array([2.0, -1.0])),
+    ],
+    ids=name_of,
+)
+def test_weighted_draws_of_a_vector(model, proposal, y):
+    """Against a grid of two dimensions."""
+    p, x = parameters(model).named(jnp.zeros(0)), jnp.array([0.3, -0.2])
+    y = jnp.asarray(y)
+    grid = np.linspace(-15.0, 15.0, 601)
+    both = jnp.asarray(np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2))
+    law = model.transition(p, x, None)
+    joint = jax.vmap(lambda new: law.log_prob(new) + log_prob_observed(model.observation(p, new, None), y))(both)
+    likelihood = np.exp(np.asarray(joint, np.float64)).sum() * (grid[1] - grid[0]) ** 2
+    draws = jax.jit(jax.vmap(lambda key: proposal.propose(key, model, p, x, y, None)[1]))
+    weights = np.exp(np.asarray(draws(particle_keys(root_key(0), DRAWS)), np.float64))
+    assert abs(weights.mean() - likelihood) < 4.0 * weights.std() / np.sqrt(DRAWS) + 1e-4 * likelihood
+
+
 @pytest.mark.parametrize(
     ("model", "kind"),
     [

@@ -91,3 +91,9 @@ def gaussian_log_density(residual: Float[Array, " k"], lower: Float[Array, "k k"
     """log N(residual; 0, L L')."""
     white = solve_lower(lower, residual)
     return -0.5 * (white @ white + log_determinant(lower) + residual.shape[0] * jnp.log(2.0 * jnp.pi))
+
+
+def precision_log_density(residual: Float[Array, " k"], lower: Float[Array, "k k"]) -> Float[Array, ""]:
+    """log N(residual; 0, (L L')^-1)."""
+    white = residual @ lower
+    return -0.5 * (white @ white - log_determinant(lower) + residual.shape[0] * jnp.log(2.0 * jnp.pi))

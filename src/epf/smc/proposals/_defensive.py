@@ -17,7 +17,7 @@ from epf.model._laws import centre, draw, log_prob, observed, support
 from epf.model._model import StateSpaceModel, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import number
-from epf.numerics._linear_algebra import cholesky, gaussian_log_density, log_determinant, solve, solve_upper
+from epf.numerics._linear_algebra import cholesky, log_determinant, precision_log_density, solve, solve_upper
 from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State, log_likelihood
 from epf.smc.proposals._gaussian import linear_observation
 
@@ -47,18 +47,17 @@ class Defensive(Proposal):
         informed = solve(cholesky(noise), slope)
         lower = cholesky(slope.T @ informed)  # of the precision of the new part in the likelihood of y
         mean = solve(lower, informed.T @ jnp.where(observed(residual), residual, 0.0))
-        factor = solve_upper(lower, jnp.eye(origin.shape[0]))
         # With missing components, or a direction that y does not inform, use the transition only.
-        usable = jnp.all(observed(residual)) & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(factor))
+        usable = jnp.all(observed(residual)) & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.diagonal(lower) > 0.0)
         share = jnp.where(usable, self._share(transition, model, p, x_prev, mean, lower, y, u), 1.0)
 
         k_which, k_plain, k_own = jax.random.split(key, 3)
-        own = mean + factor @ jax.random.normal(k_own, origin.shape)
+        own = mean + solve_upper(lower, jax.random.normal(k_own, origin.shape))
         plain = draw(transition, k_plain)
         drawn = jnp.where(jax.random.uniform(k_which) < share, plain, own.reshape(shape))
         new = drawn if given is None else given
         log_f = log_prob(transition, new)
-        log_own = jnp.where(usable, gaussian_log_density(new.ravel() - mean, factor), -jnp.inf)
+        log_own = jnp.where(usable, precision_log_density(new.ravel() - mean, lower), -jnp.inf)
         log_q = jnp.logaddexp(jnp.log1p(-share) + log_own, jnp.log(share) + log_f)
         return new, log_likelihood(model, p, x_prev, new, y, u) + log_f - log_q
 

@@ -30,7 +30,7 @@ from epf.model._model import StateSpaceModel, advance, observation_law, transiti
 from epf.model._parameters import Values
 from epf.model._settings import count, number
 from epf.model._tracing import depends_on, is_affine
-from epf.numerics._linear_algebra import cholesky, gaussian_log_density, solve, solve_upper
+from epf.numerics._linear_algebra import cholesky, gaussian_log_density, precision_log_density, solve, solve_upper
 from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State, log_likelihood
 
 
@@ -155,27 +155,30 @@ class Linearised(Proposal):
         if is_gaussian(law) and not depends_on(noise_of, mean):
             residual, slope, noise = linear_observation(model, p, x_prev, mean, shape, y, u)
             q_mean, q_covariance = condition(mean, covariance, residual, slope, noise)
-            q_lower = cholesky(q_covariance)
+            root, of_precision = cholesky(q_covariance), False
         else:
-            q_mean, q_lower = self._quadratic(
+            q_mean, root = self._quadratic(
                 mean, covariance, lambda new: log_likelihood(model, p, x_prev, new.reshape(shape), y, u)
             )
+            of_precision = True
         k_which, k_draw = jax.random.split(key)
         noise = jax.random.normal(k_draw, mean.shape)
-        own, plain = q_mean + q_lower @ noise, mean + cholesky(covariance) @ noise
+        own = q_mean + (solve_upper(root, noise) if of_precision else root @ noise)
+        plain = mean + cholesky(covariance) @ noise
         # If the fit failed (NaN), use the transition only.
         usable = jnp.all(jnp.isfinite(own))
         share = jnp.where(usable, self.share, 1.0)
         drawn = jnp.where(jax.random.uniform(k_which) < share, plain, own)
         new = drawn if given is None else given.ravel()
         log_f = log_prob(transition, new.reshape(shape))
-        log_own = jnp.where(usable, gaussian_log_density(new - q_mean, q_lower), -jnp.inf)
+        log_density = precision_log_density if of_precision else gaussian_log_density
+        log_own = jnp.where(usable, log_density(new - q_mean, root), -jnp.inf)
         log_q = jnp.logaddexp(jnp.log1p(-share) + log_own, jnp.log(share) + log_f)
         log_g = log_likelihood(model, p, x_prev, new.reshape(shape), y, u)
         return new.reshape(shape), log_g + log_f - log_q
 
     def _quadratic(self, mean, covariance, log_g) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
-        """Newton steps to the mode of log N(new; mean, covariance) + log g(new), and a root of the covariance there."""
+        """Newton steps to the mode of log N(new; mean, covariance) + log g(new), and a root of the precision there."""
         precision = solve(cholesky(covariance), jnp.eye(mean.shape[0]))
         # Where the log-likelihood is convex it must not widen the proposal: no pivot is below the transition's.
         least = jnp.square(jnp.diagonal(cholesky(precision)))
@@ -189,7 +192,7 @@ class Linearised(Proposal):
         for _ in range(self.iterations):
             slope, root = expanded(new)
             new = new + solve(root, slope)
-        return new, solve_upper(expanded(new)[1], jnp.eye(mean.shape[0]))
+        return new, expanded(new)[1]
 
     def describe(self) -> str:
         return f"linearised: a Gaussian fitted to p(new | previous state, y), {self.share:.0%} from the transition"
