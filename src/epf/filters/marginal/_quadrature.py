@@ -37,7 +37,7 @@ from epf.model._model import StateSpaceModel, advance, initial_law, observation_
 from epf.model._parameters import Parameters
 from epf.numerics._range import DROP, Range, where_it_matters
 
-_CREDIT, _MOST_CREDIT = 1.0, 10.0  # nats
+_CREDIT = 1.0  # nats, at the start and at most
 STREAMS = 2  # enough to see whether there is noise, which there hardly is
 _WITH_ATOMS = Delta, LeftCensoredDistribution, RightCensoredDistribution, IntervalCensoredDistribution
 _COORDINATES = {"real": IdentityTransform(), "positive": ExpTransform(), "share": SigmoidTransform()}
@@ -213,7 +213,7 @@ class QuadratureFilters(eqx.Module):
         excess = jnp.maximum(predicted - credit, 0.0)
         mass = prior - excess + log_likelihood(c)
         whole = jax.nn.logsumexp(mass)
-        left = jnp.minimum(credit - (predicted - excess), _MOST_CREDIT)
+        left = jnp.minimum(credit - (predicted - excess), _CREDIT)
         return self._transform(c), mass - whole, whole, left
 
     @property
