@@ -157,8 +157,8 @@ class Parameters(eqx.Module):
         """Raise an error for a parameter that is discrete, or whose support has no map to unbounded coordinates."""
         if self.discrete:
             raise UnsupportedModelError(
-                f"{method} moves parameters on the real line, and {self.discrete[0]!r} is discrete: use epf.SIR, or epf.fix "
-                "to make it known."
+                f"{method} moves parameters on the real line, and {self.discrete[0]!r} is discrete: use epf.SIR, "
+                "epf.MultipleModel, which runs a filter for each of its values, or epf.fix to make it known."
             )
         for name, prior in self.priors.items():
             _bijection(name, prior)
