@@ -17,7 +17,7 @@ from epf.posterior._posterior import ErrorEstimate, Posterior, Summary, student
 
 _NEGLIGIBLE = 1e-6  # probability of a bank whose own errors do not matter
 _ERRORS = 2.0  # standard errors, at which the effect of an error of the evidence is looked at: it is not linear
-_SMALLEST = 0.1  # gaps between values: errors of a discrete parameter with a smaller sd are in units of this
+SMALLEST = 0.1  # errors of a discrete parameter with a smaller sd are in units of this
 _LEVELS = np.array([0.5 + 0.5 * erf(z / 4.0) for z in range(-11, 12)])  # at which the banks' quantiles are known
 _HALVINGS = 40
 
@@ -142,6 +142,10 @@ class ModelMixture(Posterior):
         found = self._each(lambda bank: bank.marginal_density(place, grid))
         return jnp.sum(jnp.where(self.weights[:, None] > 0.0, self.weights[:, None] * found, 0.0), axis=0)
 
+    def points(self) -> tuple[Float[Array, "banks p"], Float[Array, " banks"]]:
+        """The values of the discrete parameters; the others, which have no finite number, are left at zero."""
+        return self.layout.joined(jnp.zeros((len(self.values), len(self.layout.others))), self.values), self.weights
+
     def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
         return self._drawn(key, count, lambda bank, key: (bank.draws(key, count),))[0]
 
@@ -153,9 +157,10 @@ class ModelMixture(Posterior):
         return self._drawn(key, count, lambda bank, key: bank.pairs(key, count))
 
     def _drawn(self, key: PRNGKeyArray, count: int, draw: Callable[..., Any]) -> Any:
-        """As many draws from each bank, of which each is taken from one bank by its probability."""
-        k_bank, k_draw = jax.random.split(key)
-        chosen = jax.random.categorical(k_bank, jnp.log(self.weights), shape=(count,))
+        """As many draws from each bank, of which each is taken from one bank: from each as often as its probability says."""
+        k_bank, k_order, k_draw = jax.random.split(key, 3)
+        at = (jnp.arange(count) + jax.random.uniform(k_bank)) / count
+        chosen = jnp.searchsorted(jnp.cumsum(self.weights)[:-1], jax.random.permutation(k_order, at), side="right")
         others, *rest = (part[chosen, jnp.arange(count)] for part in self._each(draw, k_draw))
         return (self.layout.joined(others, self.values[chosen]), *rest)
 
@@ -180,7 +185,9 @@ class ModelMixture(Posterior):
         """The banks' own errors by their probabilities, and what errors of the probabilities do."""
         weights, (means, sds) = self.weights, self._filled(moments)
         mean, sd = _pooled(weights, means, sds)
-        unit = jnp.maximum(sd, self._smallest_unit())
+        # A value that is nearly certain leaves an sd near zero, of which no share means anything.
+        least = self.layout.joined(jnp.zeros(len(self.layout.others)), jnp.full(len(self.layout.discrete), SMALLEST))
+        unit = jnp.maximum(sd, least)
         unit = jnp.where(unit > 0.0, unit, 1.0)
         share = jnp.where(weights > _NEGLIGIBLE, weights, 0.0)[:, None]
 
@@ -207,9 +214,10 @@ class ModelMixture(Posterior):
         apart = self.evidence.apart
         of_streams = jax.vmap(moved, 1)(apart)
         streams = apart.shape[1]
-        noise = jnp.abs(of_streams[0])
+        noise = jnp.zeros_like(of_streams[0])
         if streams > 1:
             noise = student(streams) * jnp.std(of_streams, axis=0, ddof=1) / jnp.sqrt(1.0 * streams)
+        noise = jnp.where(jnp.any(jnp.isnan(apart)), jnp.nan, noise)  # not measured
         return ErrorEstimate(
             jnp.hypot(within(parts.monte_carlo), noise),
             within(parts.bias) + by_bank(self.evidence.bias),
@@ -217,13 +225,6 @@ class ModelMixture(Posterior):
             within(parts.truncation),
             within(parts.numbers),
         )
-
-    def _smallest_unit(self) -> Float[Array, " p"]:
-        """A value that is nearly certain leaves an sd near zero, of which no share means anything."""
-        gaps = jnp.abs(self.values[:, None] - self.values)
-        gap = jnp.min(jnp.where(gaps > 0.0, gaps, jnp.inf), axis=(0, 1))
-        unit = jnp.where(jnp.isfinite(gap), _SMALLEST * gap, 0.0)
-        return self.layout.joined(jnp.zeros(len(self.layout.others)), unit)
 
 
 def _with_ends(levels: Float[Array, " levels"]) -> Float[Array, " grid"]:

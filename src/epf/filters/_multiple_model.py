@@ -3,7 +3,7 @@
         p(k | y) is proportional to p(k) p(y | k),        p(theta | y) = sum_k p(k | y) p(theta | y, k)
 
 The filters, the banks, never exchange anything: the value that a fixed parameter has does not change. All have the same
-random numbers, so bank k is bit for bit the filter of `epf.fix(model, k)`, and what their noise has in common cancels.
+random numbers: bank k is the filter of `epf.fix(model, k)` with the same seed, and what their noise has in common cancels.
 
 Source: Magill, "Optimal adaptive estimation of sampled stochastic processes", IEEE Transactions on Automatic Control 10(4),
 1965; the field calls it multiple-model estimation.
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from epf.errors import SettingError, UnsupportedModelError
+from epf.errors import SettingError
 from epf.filters._base import BoundFilter, Caveat, Evidence, Filter, Info, Past, ReplayingFilter
 from epf.filters._islands import Islands
 from epf.filters._model_mixture import Group, Layout, ModelMixture
@@ -57,15 +57,10 @@ class MultipleModel(Filter):
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundMultipleModel":
         params = parameters(model)
-        if not params.discrete:
-            raise UnsupportedModelError(
-                "MultipleModel runs a filter for each value of a discrete parameter, and the prior has none: use the "
-                f"filter itself, epf.{type(self.inner).__name__}."
-            )
         found = combinations(params)
         banks = _bound(self.inner, model, [each.values for each in found], u)
         groups, order = _grouped(banks)
-        values = jnp.stack([params_vector(params, found[i].values) for i in order])
+        values = jnp.stack([_vector(params, found[i].values) for i in order])
         log_prior = jnp.asarray([found[i].log_prior for i in order])
         layout = Layout.of(params)
         if isinstance(banks[0], ReplayingFilter):
@@ -161,8 +156,8 @@ class BoundMultipleModel(BoundFilter):
 
     def describe(self) -> dict[str, str]:
         inside, names = self.groups[0].first.describe(), ", ".join(self.parameters.discrete)
-        banks = f"{len(self.values)}, one for each value of {names}"
-        return {**inside, "method": "MultipleModel", "inner": inside.get("method", ""), "banks": banks}
+        banks = {"banks": str(len(self.values)), "discrete": f"{names}, a {inside['method']} for each value"}
+        return {**inside, "method": "MultipleModel", **banks}
 
     def check(self) -> None:
         for group in self.groups:
@@ -179,9 +174,9 @@ class ReplayingMultipleModel(BoundMultipleModel, ReplayingFilter):
         return jnp.concatenate([group.each(lambda bank, s: bank.next_replayed(s), s) for group, s in pairs])
 
 
-def params_vector(params: Parameters, values: dict[str, Any]) -> Float[Array, " discrete"]:
+def _vector(params: Parameters, values: dict[str, Any]) -> Float[Array, " discrete"]:
     """The values of the discrete parameters in their order, as one vector."""
-    return jnp.concatenate([jnp.ravel(jnp.asarray(values[name], float)) for name in params.discrete])
+    return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(jnp.asarray(values[name], float)) for name in params.discrete)])
 
 
 def _bound(inner: Filter, model: StateSpaceModel, values: list[dict[str, Any]], u: Array | None) -> list[Any]:
