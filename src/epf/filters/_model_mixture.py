@@ -65,15 +65,15 @@ class Layout(eqx.Module):
 
     @classmethod
     def of(cls, params: Parameters) -> "Layout":
-        def places(names: list[str]) -> tuple[int, ...]:
-            return tuple(i for name in names for i in range(params.slices[name].start, params.slices[name].stop))
-
-        return cls(places(list(params.discrete)), places([name for name in params.names if name not in params.discrete]))
+        flags = params.is_discrete
+        return cls(*(tuple(i for i, flag in enumerate(flags) if flag is wanted) for wanted in (True, False)))
 
     def joined(self, others: Float[Array, "*lead f"], discrete: Float[Array, "*lead d"]) -> Float[Array, "*lead p"]:
         """The flat vector of both."""
         order = np.argsort([*self.others, *self.discrete])
-        return jnp.concatenate([others, jnp.broadcast_to(discrete, (*others.shape[:-1], len(self.discrete)))], -1)[..., order]
+        return jnp.concatenate([others, jnp.broadcast_to(discrete, (*others.shape[:-1], len(self.discrete)))], -1)[
+            ..., order
+        ]
 
 
 class ModelMixture(Posterior):

@@ -25,6 +25,7 @@ from epf.model._enumeration import combinations
 from epf.model._model import StateSpaceModel, fix, parameters, with_values
 from epf.model._parameters import Parameters
 from epf.model._settings import instance
+from epf.numerics._compile import evaluated
 
 _MATTERS = 1e-3  # probability, below which nobody has to hear of a bank's troubles
 
@@ -56,12 +57,16 @@ class MultipleModel(Filter):
         return self.inner.weighted_particles
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundMultipleModel":
+        with evaluated():  # which values there are must be known
+            return self._bind(model, u)
+
+    def _bind(self, model: StateSpaceModel, u: Array | None) -> "BoundMultipleModel":
         params = parameters(model)
         found = combinations(params)
         banks = _bound(self.inner, model, [each.values for each in found], u)
         groups, order = _grouped(banks)
         values = jnp.stack([_vector(params, found[i].values) for i in order])
-        log_prior = jnp.asarray([found[i].log_prior for i in order])
+        log_prior = jnp.asarray([found[i].log_prior for i in order], float)
         layout = Layout.of(params)
         if isinstance(banks[0], ReplayingFilter):
             return ReplayingMultipleModel(model, params, groups, layout, values, log_prior, banks[0].replays)

@@ -153,6 +153,11 @@ class Parameters(eqx.Module):
         """The names of the parameters with a discrete prior."""
         return tuple(name for name, prior in self.priors.items() if support(prior).is_discrete)
 
+    @property
+    def is_discrete(self) -> tuple[bool, ...]:
+        """Per element of the flat vector, whether it belongs to a parameter with a discrete prior."""
+        return tuple(support(p).is_discrete for p in self.priors.values() for _ in range(int(np.prod(p.event_shape))))
+
     def require_unbounded(self, method: str) -> None:
         """Raise an error for a parameter that is discrete, or whose support has no map to unbounded coordinates."""
         if self.discrete:

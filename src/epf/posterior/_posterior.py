@@ -205,10 +205,9 @@ class Posterior(eqx.Module):
     def probabilities(self) -> dict[str, dict[int, float]]:
         """The probability of each value of each discrete parameter: `probabilities["lag"][2]`."""
         found: dict[str, dict[int, float]] = {}
-        discrete = [i for name in self.parameters.discrete for i in _range_of(self.parameters.slices[name])]
-        if discrete:
+        if self.parameters.discrete:
             values, weights = (np.asarray(part) for part in _points(self))
-            for i in discrete:
+            for i in np.flatnonzero(self.parameters.is_discrete):
                 kinds = np.unique(values[:, i])
                 found[self.parameters.labels[i]] = {int(v): float(weights[values[:, i] == v].sum()) for v in kinds}
         return found
@@ -312,10 +311,6 @@ _marginal_density = compiled(lambda posterior, index, grid: posterior.marginal_d
 _draws = compiled(lambda posterior, key, count: posterior.draws(key, count))
 _points = compiled(lambda posterior: posterior.points())
 _state_moments = compiled(lambda posterior: posterior.state_moments())
-
-
-def _range_of(part: slice) -> range:
-    return range(part.start, part.stop)
 
 
 def _plain(value: Any) -> Any:

@@ -99,9 +99,10 @@ class Search:
         assert self.method is not None
         seconds = result.seconds_of_steps
         # One that was interrupted has seen fewer observations: it contradicts nothing.
-        names = [name for name, part in result.parameters.slices.items() for _ in range(part.start, part.stop)]
-        least = np.array([SMALLEST * (name in result.parameters.discrete) for name in names])
-        rows = result.record.mean[-1], np.maximum(result.record.sd[-1], least)
+        rows = (
+            result.record.mean[-1],
+            np.maximum(result.record.sd[-1], SMALLEST * np.array(result.parameters.is_discrete)),
+        )
         answer = np.full((2, len(rows[0])), np.nan) if result.interrupted else np.stack(rows).astype(float)
         self.rounds.append(Round(self.method, result.error, seconds, made_of(result.settings), answer))
         if self.best is None or (_worst(result) <= _worst(self.best) and not result.interrupted):
@@ -157,9 +158,10 @@ def enlarged(method: Filter, result: Result | Found, accuracy: float, most: floa
     if isinstance(method, MultipleModel):
         inner = enlarged(method.inner, result, accuracy, most)
         return None if inner is None else MultipleModel(inner)
-    error, banks = result.error, int(result.settings.get("banks", 1))
+    error = result.error
     if not error.labels or error.worst <= accuracy or most < 1.0:
         return None
+    banks = int(result.settings.get("banks", 1))
     # NaN and infinity say that nothing is known: then as much more as is allowed at once.
     noise = np.nan_to_num(np.hypot(error.parts["monte_carlo"], error.parts["bias"]).max(), nan=np.inf)
     # What is missing many sds away is at another mode, where more nodes would not be.

@@ -17,7 +17,6 @@ from epf.model._check import check_inputs
 from epf.model._enumeration import combinations, support_of
 from epf.model._model import StateSpaceModel, check_is_model, fix, parameters
 from epf.model.structure._algebra import part
-from epf.model.structure._structure import Structure
 from epf.model.structure._verify import structure_of
 from epf.model.structure._words import jumps_in, words_of
 from epf.run._default import choose, core, size_of
