@@ -71,9 +71,8 @@ class Layout(eqx.Module):
     def joined(self, others: Float[Array, "*lead f"], discrete: Float[Array, "*lead d"]) -> Float[Array, "*lead p"]:
         """The flat vector of both."""
         order = np.argsort([*self.others, *self.discrete])
-        return jnp.concatenate([others, jnp.broadcast_to(discrete, (*others.shape[:-1], len(self.discrete)))], -1)[
-            ..., order
-        ]
+        discrete = jnp.broadcast_to(discrete, (*others.shape[:-1], len(self.discrete)))
+        return jnp.concatenate([others, discrete], axis=-1)[..., order]
 
 
 class ModelMixture(Posterior):

@@ -60,8 +60,8 @@ def _values(name: str, prior: Distribution) -> np.ndarray:
     values = support_of(prior)
     if values is None:
         raise UnsupportedModelError(
-            f"{name!r} is discrete, and the values of its prior ({type(prior).__name__}) have no end or cannot be listed: give "
-            f"it one with finitely many, such as dist.Categorical, with at most {MOST} for a vector, use epf.SIR, or epf.fix "
-            "to make it known."
+            f"{name!r} is discrete, and the values of its prior ({type(prior).__name__}) have no end or cannot be listed: "
+            f"give it one with finitely many, such as dist.Categorical, with at most {MOST} for a vector, use epf.SIR, or "
+            "epf.fix to make it known."
         )
     return values

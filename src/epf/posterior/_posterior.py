@@ -123,6 +123,11 @@ class Posterior(eqx.Module):
         (True, (10, 2), (10,))
         >>> [part.shape for part in jax.eval_shape(posterior.state_moments)]
         [(), ()]
+
+        Of discrete parameters, points that stand for them, from which the probability of each value follows:
+
+        >>> posterior.probabilities, [part.ndim for part in jax.eval_shape(posterior.points)]
+        ({}, [2, 1])
     """
 
     parameters: eqx.AbstractVar[Parameters]
