@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import epf
-from models import AR, VectorAR
+from models import AR, SwitchedAR, VectorAR
 
 STEPS = 12
 FILTERS = {
@@ -24,6 +24,7 @@ FILTERS = {
     "MarginalEPF": epf.MarginalEPF(20, 16, exact=False),
     "MarginalEPF-exact": epf.MarginalEPF(20, 16),
     "MarginalEPF-fixed": epf.MarginalEPF(20, 16, regrid=False, exact=False),
+    "MultipleModel": epf.MultipleModel(epf.MarginalEPF(20, 16)),
     "ResampleMove": epf.ResampleMove(20, capacity=20, islands=1),
     "ParticleLearning": epf.ParticleLearning(20, islands=1),
     "PracticalFilter": epf.PracticalFilter(50, lag=4, sweeps=2, islands=1),
@@ -44,6 +45,8 @@ def each_filter(*slow):
 
 def scalar_model(name):
     """`AR`; its variance is known to the filters that take longest to compile (they meet three parameters in `VectorAR`)."""
+    if name == "MultipleModel":
+        return SwitchedAR()
     return epf.fix(AR(), {"v": 0.5}) if "EPF" in name else AR()
 
 

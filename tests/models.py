@@ -26,6 +26,16 @@ class AR(epf.StateSpaceModel):
         return dist.Normal(x, 0.5)
 
 
+class SwitchedAR(AR):
+    """The same with one of two variances."""
+
+    def prior(self):
+        return {"calm": dist.Bernoulli(0.5), "a": dist.Normal(0.0, 1.0)}
+
+    def transition(self, p, x, u):
+        return dist.Normal(p.a * x, 1.0 - 0.4 * p.calm)
+
+
 class VectorAR(epf.StateSpaceModel):
     """A two-dimensional state with a vector parameter and two sensors, one of which sees an input."""
 

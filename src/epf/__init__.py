@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from epf.filters._epf import EPF as EPF
     from epf.filters._kalman import Kalman as Kalman
     from epf.filters._liu_west import LiuWest as LiuWest
+    from epf.filters._multiple_model import MultipleModel as MultipleModel
     from epf.filters._nested import NestedFilter as NestedFilter
     from epf.filters._particle_learning import ParticleLearning as ParticleLearning
     from epf.filters._practical_filter import PracticalFilter as PracticalFilter
@@ -64,6 +65,7 @@ _LATE = {
     "EPF": "epf.filters._epf",
     "Kalman": "epf.filters._kalman",
     "LiuWest": "epf.filters._liu_west",
+    "MultipleModel": "epf.filters._multiple_model",
     "NestedFilter": "epf.filters._nested",
     "ParticleLearning": "epf.filters._particle_learning",
     "PracticalFilter": "epf.filters._practical_filter",

@@ -216,7 +216,7 @@ def test_methods_by_name():
     assert [type(make_method(name, None, None)).__name__ for name in NAMES] == [
         "EPF", "MarginalEPF", "Storvik", "SIR", "LiuWest", "Kalman", "Kalman", "Kalman",
         "ResampleMove", "ParticleLearning", "PracticalFilter", "OnlineEM",
-        "NestedFilter", "AssumedParameterFilter", "PMMH", "ParticleGibbs", "SMC2", "PointMass",
+        "NestedFilter", "AssumedParameterFilter", "MultipleModel", "PMMH", "ParticleGibbs", "SMC2", "PointMass",
     ]  # fmt: skip
     assert make_method(None, 200, 7).approximation.order == 7
     several = make_methods("sir:20, kalman,Liu_West", 30)

@@ -11,7 +11,7 @@ import pytest
 from scipy import optimize, stats
 
 import epf
-from epf.errors import SettingError, UnsupportedModelError
+from epf.errors import SettingError
 from epf.filters._bank import Filters
 from epf.filters.marginal._distribution import SkewStudent
 from epf.filters.marginal._images import Images
@@ -196,9 +196,7 @@ def test_settings_that_make_no_sense(settings, said):
         epf.MarginalEPF(**settings)
 
 
-def test_models_it_cannot_serve():
-    with pytest.raises(UnsupportedModelError, match=r"epf\.SIR"):
-        epf.MarginalEPF(10).bind(epf.fix(AR(), {"a": 0.5, "v": 0.5}))
+def test_a_step_by_hand_needs_the_past():
     bound = epf.MarginalEPF(8, 8).bind(epf.fix(AR(), {"v": 0.5}))
     with pytest.raises(SettingError, match=r"epf\.fit or epf\.Stream"):
         jax.eval_shape(lambda key: bound.step(key, bound.init(key), jnp.zeros(()), None), root_key(0))

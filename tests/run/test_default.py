@@ -9,10 +9,11 @@ import pytest
 
 import epf
 from epf.errors import SettingError
+from epf.model._model import parameters
 from epf.results._certificate import PARTS, Certificate
 from epf.results._verdict import MethodFacts
-from epf.run._default import choose, enlarged, reach
-from models import AR, exact_coefficient
+from epf.run._default import choose, enlarged, reach, size_of
+from models import AR, SwitchedAR, exact_coefficient
 
 KNOWN = epf.fix(AR(), {"v": 0.5})
 
@@ -25,6 +26,13 @@ class Coin(AR):
 
     def transition(self, p, x, u):
         return dist.Normal(0.5 * p.heads * x, 1.0)
+
+
+class Count(Coin):
+    """A parameter that may be any whole number."""
+
+    def prior(self):
+        return {"heads": dist.Poisson(1.0)}
 
 
 class Pair(AR):
@@ -49,6 +57,7 @@ def run_of(method, seconds=0.1, mean=0.0, sd=1.0, **parts):
     bound = method.bind(KNOWN) if isinstance(method, epf.MarginalEPF) else None
     error = Certificate(("a",), found)
     facts = {"seconds_of_steps": seconds, "interrupted": False, "settings": {}, "method_facts": MethodFacts()}
+    facts["parameters"] = parameters(KNOWN)
     record = SimpleNamespace(mean=np.array([[mean]]), sd=np.array([[sd]]))
     return SimpleNamespace(error=error, bound=bound, record=record, **facts)
 
@@ -62,7 +71,21 @@ def test_the_method_is_chosen_by_the_model():
     assert isinstance(two, epf.MarginalEPF)
     assert (one.nodes, two.nodes) == (64, 128)
     assert choose(Pair(), None).nodes == 32  # with particles half as many
-    assert choose(Coin(), None) == epf.SIR(10_000)
+    assert choose(Coin(), None) == epf.MultipleModel(epf.MarginalEPF(2000))  # nothing else is unknown
+    assert choose(SwitchedAR(), None) == epf.MultipleModel(epf.MarginalEPF(nodes=64))
+    assert choose(Count(), None) == epf.SIR(10_000)
+
+
+def test_the_filters_of_all_values_grow_together():
+    method, found = epf.MultipleModel(epf.MarginalEPF(100, 16)), run_of(epf.MarginalEPF(100, 16), monte_carlo=0.14)
+    assert enlarged(method, found, 0.1, 100.0) == epf.MultipleModel(epf.MarginalEPF(400, 16))
+    # All of them must fit into memory.
+    found.settings = {"banks": "64", "particles": "many"}
+    many = epf.MultipleModel(epf.MarginalEPF(1 << 11, 16))
+    assert enlarged(many, found, 0.1, 100.0) is None
+    alone = epf.MultipleModel(epf.MarginalEPF(100))  # without nodes, as nothing else is unknown
+    assert enlarged(alone, run_of(epf.MarginalEPF(100, 16), monte_carlo=0.14), 0.1, 100.0).inner.particles == 400
+    assert size_of(alone) == "100 particles for each value"
 
 
 def test_an_answer_that_is_accurate_enough_is_not_improved():

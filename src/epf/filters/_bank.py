@@ -181,7 +181,7 @@ class Filters(eqx.Module):
             over_nodes = jax.vmap(function, (None, *(0 for _ in rest)))
             if self.streams == 1:
                 return over_nodes(keys, *rest)
-            shares = [leaf.reshape(self.streams, -1, *leaf.shape[1:]) for leaf in rest]
+            shares = [leaf.reshape(self.streams, len(leaf) // self.streams, *leaf.shape[1:]) for leaf in rest]
             return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), jax.vmap(over_nodes)(keys, *shares))
 
         return run

@@ -48,15 +48,33 @@ class Caveat(NamedTuple):
     sentence: str
 
 
+class Evidence(NamedTuple):
+    """What a filter knows of its own log-evidence, the sum of those of its steps; all in nats."""
+
+    correction: Float[Array, ""]
+    """What to add for the best estimate."""
+    apart: Float[Array, " streams"]
+    """What estimates that share no random numbers differ by from their mean; one 0 if it is exact, NaN if not measured."""
+    bias: Float[Array, ""]
+    """The standard error from a bias that they share."""
+    expansion: Float[Array, ""]
+    """That of what stands for the posterior of theta."""
+
+    @classmethod
+    def of(cls, apart: Float[Array, " streams"]) -> "Evidence":
+        """Of a filter whose only error is that of its particles."""
+        return cls(jnp.zeros(()), apart, jnp.zeros(()), jnp.zeros(()))
+
+
 class Past(eqx.Module):
     """A window of old observations, which the runner hands to a filter that replays them.
 
     `ys[i]` is observation number `first` + i, counted from 0. Rows outside of the window may hold anything.
     """
 
-    ys: Float[Array, "rows *y"]
-    us: Float[Array, "rows inputs"] | None
-    first: Int[Array, ""]
+    ys: Float[Array, "rows ..."]
+    us: Float[Array, "*windows rows inputs"] | None
+    first: Int[Array, "*windows"]
 
     def row(self, number: Int[Array, ""]) -> tuple[Float[Array, "*y"], Array | None]:
         """One observation and its inputs."""
@@ -85,6 +103,10 @@ class BoundFilter(eqx.Module):
     def posterior(self, state: Any) -> Posterior:
         """What the state says of the parameters and of x."""
 
+    def evidence(self, state: Any) -> Evidence:
+        """How far the sum of the steps' log-evidence may be off; not measured unless a filter knows better."""
+        return Evidence.of(jnp.full(1, jnp.nan))
+
     @abstractmethod
     def describe(self) -> dict[str, str]:
         """The settings in words, with what was chosen automatically for this model."""
@@ -97,13 +119,14 @@ class BoundFilter(eqx.Module):
 class ReplayingFilter(BoundFilter):
     """A bound filter that goes through old observations again, a few per step.
 
-    The runner keeps the observations and hands `step` the rows from `next_replayed(state)` on, `replays` of them.
+    The runner keeps the observations and hands `step` the rows from `next_replayed(state)` on, `replays` of them. If these
+    are several numbers, it hands over as many windows, with an axis for them in front, or the whole past as one.
     """
 
     replays: eqx.AbstractVar[int]
 
     @abstractmethod
-    def next_replayed(self, state: Any) -> Int[Array, ""]:
+    def next_replayed(self, state: Any) -> Int[Array, "*windows"]:
         """Number of the first old observation that the next step needs, counted from 0."""
 
     @abstractmethod

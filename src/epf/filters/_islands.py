@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from epf.errors import SettingError
-from epf.filters._base import BoundFilter, Info
+from epf.filters._base import BoundFilter, Evidence, Info
 from epf.filters._devices import Devices, gathered, mesh_of, over_islands, placed
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
@@ -133,6 +133,9 @@ class Islands(BoundFilter):
         # Settings inside of a posterior, such as a number of points, stay plain numbers.
         each = eqx.filter_vmap(self.one.posterior, out_axes=eqx.if_array(0))
         return IslandPosterior(self.parameters, each(state.states), state.past, self.mesh)
+
+    def evidence(self, state: IslandState) -> Evidence:
+        return Evidence.of(state.log_evidence - jax.nn.logsumexp(state.log_evidence, b=1.0 / self.count))
 
     def describe(self) -> dict[str, str]:
         return {**self.one.describe(), "islands": f"{self.count}, each with so many particles"}

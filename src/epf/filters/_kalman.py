@@ -22,7 +22,7 @@ from numpyro.distributions import Distribution
 from numpyro.distributions.transforms import Transform
 
 from epf.errors import SettingError, UnsupportedModelError
-from epf.filters._base import BoundFilter, Caveat, Filter, Info
+from epf.filters._base import BoundFilter, Caveat, Evidence, Filter, Info
 from epf.filters._lines import Gaussian, Line, Moments, fitted, tangent
 from epf.model._laws import (
     gaussian_moments,
@@ -131,6 +131,9 @@ class BoundKalman(BoundFilter):
 
     def posterior(self, state: Gaussian) -> "GaussianPosterior":
         return GaussianPosterior(self.parameters, state, self.split.shape, self.settings.exact)
+
+    def evidence(self, state: Gaussian) -> Evidence:
+        return Evidence.of(jnp.zeros(1)) if self.settings.exact else super().evidence(state)
 
     def describe(self) -> dict[str, str]:
         settings = self.settings

@@ -160,7 +160,18 @@ def fix(model: StateSpaceModel, values: Mapping[str, Any]) -> StateSpaceModel:
     for name in by_name(values):
         if name not in priors:
             raise UnknownParameterError(unknown_parameter(name, priors))
+    if isinstance(model, KeepsStates):  # the states that it keeps stay on the outside, where they are looked for
+        return eqx.tree_at(lambda kept: kept.model, model, fix(model.model, values))
     return _Fixed(model, {name: as_parameter(name, value, priors[name]) for name, value in values.items()})
+
+
+def with_values(tree: Any, values: Mapping[str, Any]) -> Any:
+    """A tree with other values in every model that `fix` made with values for these parameters."""
+
+    def is_fixed(leaf: Any) -> bool:
+        return isinstance(leaf, _Fixed) and leaf.known.keys() == values.keys()
+
+    return jax.tree.map(lambda leaf: fix(leaf.model, values) if is_fixed(leaf) else leaf, tree, is_leaf=is_fixed)
 
 
 def known(model: StateSpaceModel, theta: Array) -> StateSpaceModel:

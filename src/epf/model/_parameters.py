@@ -153,12 +153,17 @@ class Parameters(eqx.Module):
         """The names of the parameters with a discrete prior."""
         return tuple(name for name, prior in self.priors.items() if support(prior).is_discrete)
 
+    @property
+    def is_discrete(self) -> tuple[bool, ...]:
+        """Per element of the flat vector, whether it belongs to a parameter with a discrete prior."""
+        return tuple(support(p).is_discrete for p in self.priors.values() for _ in range(int(np.prod(p.event_shape))))
+
     def require_unbounded(self, method: str) -> None:
         """Raise an error for a parameter that is discrete, or whose support has no map to unbounded coordinates."""
         if self.discrete:
             raise UnsupportedModelError(
-                f"{method} moves parameters on the real line, and {self.discrete[0]!r} is discrete: use epf.SIR, or epf.fix "
-                "to make it known."
+                f"{method} moves parameters on the real line, and {self.discrete[0]!r} is discrete: use epf.SIR, "
+                "epf.MultipleModel, which runs a filter for each of its values, or epf.fix to make it known."
             )
         for name, prior in self.priors.items():
             _bijection(name, prior)

@@ -26,6 +26,7 @@ from epf.numerics._sums import mean_and_sd, quantiles
 
 # A spread of K answers has K - 1 degrees of freedom; these factors make twice the standard error cover 95% (Student).
 _STUDENT = {2: 6.35, 3: 2.15, 4: 1.59, 5: 1.39, 6: 1.29, 7: 1.22, 8: 1.18}
+_DRAWS = 4096
 
 
 class ErrorEstimate(eqx.Module):
@@ -122,6 +123,11 @@ class Posterior(eqx.Module):
         (True, (10, 2), (10,))
         >>> [part.shape for part in jax.eval_shape(posterior.state_moments)]
         [(), ()]
+
+        Of discrete parameters, points that stand for them, from which the probability of each value follows:
+
+        >>> posterior.probabilities, [part.ndim for part in jax.eval_shape(posterior.points)]
+        ({}, [2, 1])
     """
 
     parameters: eqx.AbstractVar[Parameters]
@@ -201,6 +207,21 @@ class Posterior(eqx.Module):
         return self.parameters.as_dict(draws, (num_samples,))
 
     @property
+    def probabilities(self) -> dict[str, dict[int, float]]:
+        """The probability of each value of each discrete parameter: `probabilities["lag"][2]`."""
+        found: dict[str, dict[int, float]] = {}
+        if self.parameters.discrete:
+            values, weights = (np.asarray(part) for part in _points(self))
+            for i in np.flatnonzero(self.parameters.is_discrete):
+                kinds = np.unique(values[:, i])
+                found[self.parameters.labels[i]] = {int(v): float(weights[values[:, i] == v].sum()) for v in kinds}
+        return found
+
+    def points(self) -> tuple[Float[Array, "points p"], Float[Array, " points"]]:
+        """Points of theta that stand for the posterior of the discrete parameters, and their weights; draws by default."""
+        return self.draws(root_key(0), _DRAWS), jnp.full(_DRAWS, 1.0 / _DRAWS)
+
+    @property
     def state_mean(self) -> Any:
         """The posterior mean of the state: a float, or an array of the state's shape."""
         return _plain(_state_moments(self)[0])
@@ -226,6 +247,9 @@ class WeightedThetas(Posterior):
 
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
         return quantiles(self.theta, self.weights, levels)
+
+    def points(self) -> tuple[Float[Array, "points p"], Float[Array, " points"]]:
+        return self.theta.T, self.weights
 
     def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
         """A kernel density estimate (Silverman's rule), in the unconstrained parameter if there is one."""
@@ -290,6 +314,7 @@ _moments = compiled(lambda posterior: posterior.moments())
 _quantiles = compiled(lambda posterior, levels: posterior.quantiles(levels))
 _marginal_density = compiled(lambda posterior, index, grid: posterior.marginal_density(index, grid))
 _draws = compiled(lambda posterior, key, count: posterior.draws(key, count))
+_points = compiled(lambda posterior: posterior.points())
 _state_moments = compiled(lambda posterior: posterior.state_moments())
 
 

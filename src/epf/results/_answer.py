@@ -116,7 +116,7 @@ class Answer(Generic[Method, Rows]):
         return self.posterior.sample(num_samples, seed)
 
     def summary(self, quantile_levels: Sequence[float] = (0.05, 0.5, 0.95)) -> "pd.DataFrame":
-        """A table with one row per parameter: mean, sd and quantiles."""
+        """A table with one row per parameter: mean, sd and quantiles. A discrete one has a row per value as well."""
         from epf.results._tables import summary
 
         return summary(self, quantile_levels)

@@ -127,8 +127,15 @@ def plot_density(result: Any, names: Any = None, truth: dict[str, Any] | None = 
 
 
 def density_curves(result: Any, label: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """A grid around the posterior, the density on it, and the prior density of a scalar parameter."""
+    """A grid around the posterior, the density on it, and the prior density of a scalar parameter.
+
+    Of a discrete parameter, a line up to the probability of each value.
+    """
     index = result.parameters.index(label)
+    if label.split("[")[0] in result.parameters.discrete:
+        values = result.posterior.probabilities[label]
+        lines = [(float(value), height) for value, p in values.items() for height in (0.0, p, np.nan)]
+        return *np.array(lines).T, None
     low, high = (float(flat(result.quantile(level))[index]) for level in (0.001, 0.999))
     spread = 0.15 * (high - low) or 0.1 * abs(high) or 0.1
     grid = np.linspace(low - spread, high + spread, 301)

@@ -25,12 +25,21 @@ _CHAINS = 4
 
 
 def summary(answer: "Answer", quantile_levels: Sequence[float] = (0.05, 0.5, 0.95)) -> "pd.DataFrame":
-    """One row per parameter: mean, sd and quantiles, like ArviZ's summary."""
+    """One row per parameter: mean, sd and quantiles, like ArviZ's summary; then one per value of a discrete parameter.
+
+    The latter are those of 1 where the parameter has this value and 0 elsewhere: their mean is its probability.
+    """
     import pandas as pd
 
     columns = {"mean": flat(answer.mean), "sd": flat(answer.sd)}
     columns |= {f"{100 * level:g}%": flat(answer.quantile(float(level))) for level in quantile_levels}
-    return pd.DataFrame(columns, index=pd.Index(list(answer.parameters.labels), name="parameter"))
+    table = pd.DataFrame(columns, index=pd.Index(list(answer.parameters.labels), name="parameter"))
+    values = answer.posterior.probabilities if answer.parameters.discrete else {}
+    for label, each in values.items():
+        for value, p in each.items():
+            row = [p, np.sqrt(p * (1.0 - min(p, 1.0))), *(float(1.0 - p < level) for level in quantile_levels)]
+            table.loc[f"{label} = {value}"] = row
+    return table
 
 
 def flat(values: dict[str, Any]) -> np.ndarray:

@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from epf.errors import DataError, SettingError, kind, reason
 from epf.filters._base import BoundFilter, Filter, start
+from epf.filters._multiple_model import MultipleModel
 from epf.model._check import Shapes
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import as_floats
@@ -69,7 +70,8 @@ def check_memory_of_state(method: Filter, bound: BoundFilter) -> None:
 
 
 def _counts(method: Filter | Offline) -> dict[str, int]:
-    counts = {name: getattr(method, name, None) for name in _COUNTS}
+    inner = method.inner if isinstance(method, MultipleModel) else method
+    counts = {name: getattr(inner, name, None) for name in _COUNTS}
     return {name: value for name, value in counts.items() if isinstance(value, int)}
 
 

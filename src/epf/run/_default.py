@@ -10,6 +10,8 @@ from jaxtyping import Array
 from epf.errors import UnsupportedModelError
 from epf.filters._base import Caveat, Filter
 from epf.filters._kalman import Kalman
+from epf.filters._model_mixture import SMALLEST
+from epf.filters._multiple_model import MultipleModel
 from epf.filters._sir import SIR
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.model._model import StateSpaceModel, parameters
@@ -24,6 +26,7 @@ _MOST_POINTS = 128  # of a quadrature over the state
 _FAR = 3.0  # posterior sds
 _MOST_PAIRS = 1 << 28  # of points, in all nodes: as much work as some gigabytes
 _MOST_PARTICLES = 1 << 22  # in all nodes: some gigabytes
+_ALONE = 2000  # particles for each value of discrete parameters, if nothing else is unknown
 
 
 class Round(NamedTuple):
@@ -48,17 +51,33 @@ class Round(NamedTuple):
 
 def choose(model: StateSpaceModel, u: Array | None) -> Filter:
     """The method to begin with: the marginal filter, wherever it can learn the model."""
-    if parameters(model).size == 0:
+    params = parameters(model)
+    if params.size == 0:
         try:
             Kalman().bind(model, u)
         except UnsupportedModelError:
             return SIR(1000)
         return Kalman()
     try:
-        bound = MarginalEPF().bind(model, u)
+        bound: Any = (MultipleModel() if params.discrete else MarginalEPF()).bind(model, u)
     except UnsupportedModelError:
         return SIR(10_000)
-    return MarginalEPF(nodes=bound.nodes)
+    if not params.discrete:
+        return MarginalEPF(nodes=bound.nodes)
+    nodes = getattr(bound.groups[0].bank, "nodes", None)
+    return MultipleModel(MarginalEPF(nodes=nodes) if nodes else MarginalEPF(_ALONE))
+
+
+def core(method: Any) -> Any:
+    """The method that has particles or nodes: the inner one of a method with banks."""
+    return method.inner if isinstance(method, MultipleModel) else method
+
+
+def resized(method: Filter, **sizes: Any) -> Filter:
+    """The method with other numbers of particles, nodes or points."""
+    if isinstance(method, MultipleModel):
+        return MultipleModel(dataclasses.replace(method.inner, **sizes))
+    return dataclasses.replace(method, **sizes)
 
 
 class Search:
@@ -80,7 +99,10 @@ class Search:
         assert self.method is not None
         seconds = result.seconds_of_steps
         # One that was interrupted has seen fewer observations: it contradicts nothing.
-        rows = result.record.mean[-1], result.record.sd[-1]
+        rows = (
+            result.record.mean[-1],
+            np.maximum(result.record.sd[-1], SMALLEST * np.array(result.parameters.is_discrete)),
+        )
         answer = np.full((2, len(rows[0])), np.nan) if result.interrupted else np.stack(rows).astype(float)
         self.rounds.append(Round(self.method, result.error, seconds, made_of(result.settings), answer))
         if self.best is None or (_worst(result) <= _worst(self.best) and not result.interrupted):
@@ -133,9 +155,13 @@ class Found(NamedTuple):
 
 def enlarged(method: Filter, result: Result | Found, accuracy: float, most: float) -> Filter | None:
     """A method that should reach the accuracy with at most so many times the work; None if this one does, or none can."""
+    if isinstance(method, MultipleModel):
+        inner = enlarged(method.inner, result, accuracy, most)
+        return None if inner is None else MultipleModel(inner)
     error = result.error
     if not error.labels or error.worst <= accuracy or most < 1.0:
         return None
+    banks = int(result.settings.get("banks", 1))
     # NaN and infinity say that nothing is known: then as much more as is allowed at once.
     noise = np.nan_to_num(np.hypot(error.parts["monte_carlo"], error.parts["bias"]).max(), nan=np.inf)
     # What is missing many sds away is at another mode, where more nodes would not be.
@@ -143,12 +169,12 @@ def enlarged(method: Filter, result: Result | Found, accuracy: float, most: floa
     spread = np.nan_to_num((error.parts["expansion"] + near).max(), nan=np.inf)
     inside, ratio = made_of(result.settings), noise / (0.7 * accuracy)
     wanted = {"particles": _SPARE * ratio**2}
-    if isinstance(method, MarginalEPF):
+    if isinstance(method, MarginalEPF) and method.nodes:
         wanted["nodes"] = (spread / (0.7 * accuracy)) ** 2
     if inside == "points" and ratio > 1.0:
         if getattr(method, inside) >= _MOST_POINTS:
             particles = dataclasses.replace(method, exact=False)  # what so many points do not resolve is left to them
-            return particles if is_affordable(particles) else None
+            return particles if is_affordable(particles, banks) else None
         wanted = {"points": 2.0 if ratio < MOST_AT_ONCE else 4.0}  # nodes are judged when the noise is gone
     more: dict[str, Any] = {}
     # What is worst comes first; what the budget does not allow is left out.
@@ -159,7 +185,7 @@ def enlarged(method: Filter, result: Result | Found, accuracy: float, most: floa
             if factor > 1:
                 more[name], most = factor * getattr(method, name), most / factor**cost
     larger = dataclasses.replace(method, **more)
-    return larger if more and is_affordable(larger) else None
+    return larger if more and is_affordable(larger, banks) else None
 
 
 def _power_of_two(times: float) -> int:
@@ -167,9 +193,9 @@ def _power_of_two(times: float) -> int:
     return int(2 ** np.round(np.log2(max(times, 1.0))))
 
 
-def is_affordable(method: Any) -> bool:
+def is_affordable(method: Any, banks: int = 1) -> bool:
     """Whether its particles fit into some gigabytes, and its points need no more work than such."""
-    nodes = method.nodes or 1 if isinstance(method, MarginalEPF) else 1
+    nodes = banks * (method.nodes or 1 if isinstance(method, MarginalEPF) else 1)
     return method.particles * nodes <= _MOST_PARTICLES and getattr(method, "points", 0) ** 2 * nodes <= _MOST_PAIRS
 
 
@@ -180,6 +206,9 @@ def made_of(settings: Mapping[str, Any]) -> str:
 
 def size_of(method: Any, inside: str = "particles") -> str:
     """A method and its size in words."""
+    if isinstance(method, MultipleModel):
+        return f"{size_of(method.inner, inside)} for each value"
     if isinstance(method, MarginalEPF):
-        return f"{method.nodes} nodes" + (f" x {getattr(method, inside)} {inside}" if inside else "")
+        sizes = {"nodes": method.nodes} | ({inside: getattr(method, inside)} if inside else {})
+        return " x ".join(f"{size} {name}" for name, size in sizes.items() if size) or "an exact filter"
     return f"{type(method).__name__}, {method.particles} particles" if hasattr(method, "particles") else "Kalman"

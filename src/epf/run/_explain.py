@@ -5,19 +5,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array
+from numpyro.distributions import Distribution
 
 from epf.filters._kalman import Kalman
+from epf.filters._multiple_model import MultipleModel
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.model._check import check_inputs
-from epf.model._model import StateSpaceModel, check_is_model
+from epf.model._enumeration import combinations, support_of
+from epf.model._model import StateSpaceModel, check_is_model, fix, parameters
 from epf.model.structure._algebra import part
-from epf.model.structure._structure import Structure
 from epf.model.structure._verify import structure_of
 from epf.model.structure._words import jumps_in, words_of
-from epf.run._default import choose, size_of
+from epf.run._default import choose, core, size_of
 
 _NAIVE_DEGREE = 14  # a drift expanded to order 7, and squared
 _SHOWN = 4
@@ -47,15 +49,20 @@ class Explanation:
         (True, 'separable', 'Kalman')
     """
 
-    def __init__(self, model: StateSpaceModel, structure: Structure, u: Array | None) -> None:
+    def __init__(self, model: StateSpaceModel, u: Array | None) -> None:
         self.name = type(model).__name__
-        self.structure = structure
-        self.words = words_of(model, structure.parameters.labels, u)
-        self.parameters = [self._parameter(i) for i in range(structure.parameters.size)]
-        self.sums = structure.size
-        self.naive = (_NAIVE_DEGREE + 1) ** structure.parameters.size
         self.default: Any = choose(model, u)
         self.inside = _inside(self.default, model, u)
+        discrete: list[Parameter] = []
+        if isinstance(self.default, MultipleModel):  # the rest is said of the model that each of its filters has
+            params = parameters(model)
+            discrete = [Parameter(name, "discrete", _values(params.priors[name])) for name in params.discrete]
+            model = fix(model, combinations(params)[-1].values)
+        self.structure = structure = structure_of(model, u)
+        self.words = words_of(model, structure.parameters.labels, u)
+        self.parameters = [*discrete, *(self._parameter(i) for i in range(structure.parameters.size))]
+        self.sums = structure.size
+        self.naive = (_NAIVE_DEGREE + 1) ** structure.parameters.size
 
     @property
     def separable(self) -> bool:
@@ -63,7 +70,8 @@ class Explanation:
         return self.structure.separable
 
     def __getitem__(self, label: str) -> Parameter:
-        return self.parameters[self.structure.parameters.index(label)]
+        found = next((p for p in self.parameters if p.label == label), None)
+        return found or self.parameters[self.structure.parameters.index(label) - self.structure.parameters.size]
 
     def _parameter(self, i: int) -> Parameter:
         structure = self.structure
@@ -110,7 +118,7 @@ class Explanation:
         return "\n".join([f"{self.name}: how each parameter enters", *rows])
 
     def _sums(self) -> str:
-        if not self.parameters:
+        if not self.structure.parameters.size:
             return ""
         counts = {name: self.structure.terms_of(name) for name in self.structure.laws}
         alone = _listed([f"{count} for {name}()" for name, count in counts.items() if count])
@@ -126,7 +134,7 @@ class Explanation:
         remedy = f"A filter that keeps sums along paths would have to expand {_listed(awkward)}."
         if jumping:
             remedy = f"No polynomial fits a jump, so {_listed(jumping)} cannot be expanded: use epf.MarginalEPF."
-        if len(awkward) == len(self.parameters):
+        if len(awkward) == self.structure.parameters.size:
             return f"Not separable in any parameter. {remedy} {naive}"
         return (
             f"Separable given {_listed(awkward)}: for each value of {_listed(awkward)}, {_count(self.sums, 'sum')} along "
@@ -143,7 +151,7 @@ class Explanation:
 
     def _methods(self) -> str:
         lines = [f"epf.fit(model, y) begins with {self._default()}."]
-        if isinstance(self.default, MarginalEPF):
+        if isinstance(core(self.default), MarginalEPF) and self.structure.parameters.size:
             within = {"particles": "Its particles have Monte Carlo error", "points": "The quadrature has some error"}
             lines.append(
                 f"{within[self.inside]}, and the smooth function between nodes is approximate. Both errors are measured."
@@ -151,7 +159,9 @@ class Explanation:
                 else "The filters at its nodes are exact. The smooth function between nodes is approximate, and its error "
                 "is measured."
             )
-        if self.parameters and self.separable and not self.structure.parameters.discrete:
+        if isinstance(self.default, MultipleModel):
+            lines.append("What is said of theta here is said of the parameters that are not discrete.")
+        elif self.parameters and self.separable and not self.structure.parameters.discrete:
             lines.append(
                 "epf.EPF and epf.Storvik keep exact sums for it, and are right as long as paths do not coalesce."
             )
@@ -161,7 +171,8 @@ class Explanation:
 
     def _default(self) -> str:
         size = size_of(self.default, self.inside if self.inside in ("particles", "points") else "")
-        return f"epf.MarginalEPF, {size}" if isinstance(self.default, MarginalEPF) else f"epf.{size}"
+        named = isinstance(self.default, MarginalEPF | MultipleModel)
+        return f"epf.{type(self.default).__name__}, {size}" if named else f"epf.{size}"
 
 
 def explain(model: StateSpaceModel, inputs: Any = None) -> Explanation:
@@ -177,18 +188,25 @@ def explain(model: StateSpaceModel, inputs: Any = None) -> Explanation:
     rows = None if inputs is None else np.atleast_2d(np.asarray(inputs, float))[:1]
     checked = check_inputs(model, rows, 1)
     u = None if checked is None else checked[0]
-    return Explanation(model, structure_of(model, u), u)
+    return Explanation(model, u)
 
 
 def _inside(method: Any, model: StateSpaceModel, u: Array | None) -> str:
     if isinstance(method, Kalman):
         return "Kalman"
-    filters = method.bind(model, u).filters if isinstance(method, MarginalEPF) else None
+    bound = method.bind(model, u) if isinstance(core(method), MarginalEPF) else None
+    filters = getattr(bound.groups[0].bank if isinstance(method, MultipleModel) else bound, "filters", None)
     if isinstance(filters, KalmanFilters):
         return "Kalman"
     if isinstance(filters, FiniteFilters):
         return "forward sums"
     return "points" if isinstance(filters, QuadratureFilters) else "particles"
+
+
+def _values(prior: Distribution) -> str:
+    values = support_of(prior)
+    assert values is not None
+    return f"one of {len(values)} values, with a filter for each"
 
 
 def _count(number: int, word: str) -> str:

@@ -9,7 +9,6 @@ have, and its answers are those of `epf.fit` with the method that it has come to
 """
 
 import copy
-import dataclasses
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ import jax
 from epf.errors import CheckpointError, EPFError
 from epf.filters._base import Filter
 from epf.filters.marginal._marginal import MarginalEPF
-from epf.run._default import MOST_AT_ONCE, MOST_ROUNDS, Found, enlarged, is_affordable
+from epf.run._default import MOST_AT_ONCE, MOST_ROUNDS, Found, core, enlarged, is_affordable, resized
 
 if TYPE_CHECKING:
     from epf.run._stream import Stream
@@ -70,7 +69,7 @@ class Growth:
 
     def facts(self) -> dict[str, Any]:
         """For a checkpoint: what `loaded` needs."""
-        sizes = {name: getattr(self._method, name) for name in _SIZES} if self._method is not None else {}
+        sizes = {name: getattr(core(self._method), name) for name in _SIZES} if self._method is not None else {}
         return {"accuracy": self.accuracy.hex(), "rounds": self.rounds, "began": self._began, "sizes": sizes}
 
     @classmethod
@@ -81,9 +80,10 @@ class Growth:
         try:
             growth = cls(float.fromhex(facts["accuracy"]), int(facts["rounds"]))
             began, sizes = int(facts["began"]), dict(facts["sizes"])
-            larger = dataclasses.replace(stream.method, **sizes) if sizes else None
+            larger = resized(stream.method, **sizes) if sizes else None
             sound = growth.accuracy > 0.0 and 0 <= growth.rounds <= MOST_ROUNDS and set(sizes) <= set(_SIZES)
-            replays = isinstance(larger, MarginalEPF) and is_affordable(larger) and stream._buffer is not None
+            inner = core(larger)
+            replays = isinstance(inner, MarginalEPF) and is_affordable(inner) and stream._buffer is not None
             if not sound or not 0 <= began <= stream.num_observations or (larger is not None and not replays):
                 raise ValueError
         except (TypeError, ValueError, KeyError, OverflowError, EPFError):

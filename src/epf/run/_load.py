@@ -25,7 +25,11 @@ from epf.storage._files import as_path
 from epf.storage._tensors import inspect
 
 _KINDS = ("result", "chains")
-_SUPPORTS = {"positive": constraints.positive, "unitinterval": constraints.unit_interval}
+_INTEGERS = constraints.integer_interval(-(2**30), 2**30)
+_SUPPORTS = {
+    **{"positive": constraints.positive, "unitinterval": constraints.unit_interval},
+    **dict.fromkeys(("boolean", "integerinterval", "integernonnegative", "integergreaterthan"), _INTEGERS),
+}
 
 
 class Draws(ParticlePosterior):

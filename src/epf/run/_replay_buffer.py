@@ -5,6 +5,7 @@ A step is given only the window of rows that it will use, so an update costs the
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from epf.filters._base import Past
@@ -62,9 +63,12 @@ class ReplayBuffer:
             if rows is not None:
                 rows.count = min(rows.count, count)
 
-    def window(self, first: int, length: int) -> Past:
-        """What a step may need: `length` rows from observation number `first` on, counted from 0."""
-        first = max(first, 0)
+    def window(self, first: Any, length: int) -> Past:
+        """What a step may need: `length` rows from observation number `first` on, counted from 0; several for several."""
+        if np.ndim(first):
+            windows = [self.window(int(one), length) for one in first]
+            return jax.tree.map(lambda *leaves: np.stack(leaves), *windows)
+        first = max(int(first), 0)
         us = None if self.us is None else self.us.window(first, length)
         return Past(self.ys.window(first, length), us, np.asarray(first, np.int32))  # pyright: ignore[reportArgumentType]
 

@@ -116,6 +116,7 @@ class Program:
         # In one array, parts that are on different devices would come together on each.
         self.state, self.outside = Packing.of(state, apart=is_spread(bound)), Packing.of(outside)
         self.columns: list[tuple[str, int, int, Any]] = []  # of an Info; known once the program is traced
+        self.replayed: tuple[int, ...] = ()  # shape of the numbers of the rows to replay next; known then too
         self._key = self._structure, self._are_numbers, self._settings, self.fixed, self.state, self.outside
         self.run = jax.jit(self._run, compiler_options=options())
         self.pack_fixed, self.pack = jax.jit(self.fixed.pack), jax.jit(self.state.pack)
@@ -149,7 +150,7 @@ class Program:
         after, rows, used = loop(engine, root_of(root), before, done, count, Data(ys, us, past), ROOM)
         replayed = bound.next_replayed(after) if isinstance(bound, ReplayingFilter) else used
         found = rows, used.astype(jnp.int32), jnp.asarray(replayed, jnp.int32)
-        packing = Packing.of(found)
+        packing, self.replayed = Packing.of(found), jnp.shape(replayed)
         self.columns = _columns(packing.parts)
         return self.state.pack(strong(after)), packing.pack(found)[0]
 
@@ -180,7 +181,7 @@ class Steps(NamedTuple):
     packed: Any
     info: Info
     taken: int
-    replayed: int
+    replayed: np.ndarray
 
 
 class Stepper:
@@ -206,7 +207,8 @@ class Stepper:
         given += ([] if us is None else [us]) + ([] if past is None else jax.tree.leaves(past))
         packed, words = program.run(self._fixed, packed, program.outside.fill(given))
         words = np.asarray(words)
-        count, replayed = words[-2:].tolist()
+        last = prod(program.replayed)
+        count, replayed = int(words[-last - 1]), words[len(words) - last :].astype(np.int32).reshape(program.replayed)
         info = object.__new__(Info)
         for name, first, each, dtype in program.columns:
             rows = words[first : first + count * each]

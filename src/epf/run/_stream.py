@@ -110,7 +110,7 @@ class Stream:
         self._start: Any = None  # the state before the first update of this object
         self._stepper: Stepper | None = None
         self._packed: Any = None  # the state after the last one
-        self._replayed = 0
+        self._replayed: Any = 0
         self._info: Info | None = None
         self._row: Record | None = None
         self._error = self._error_before = 0.0
@@ -210,7 +210,7 @@ class Stream:
         self._buffer.truncate(self.num_observations)  # drops the row of an update that failed
         self._buffer.append(row.ys, row.us)
         if self._packed is None:
-            self._replayed = int(bound.next_replayed(self._start))
+            self._replayed = np.asarray(bound.next_replayed(self._start))
         return self._buffer.window(self._replayed, bound.replays)
 
     @property

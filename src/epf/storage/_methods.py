@@ -33,6 +33,7 @@ METHODS = {
     "online-em": Entry("epf.filters.online_em._online_em", "OnlineEM"),
     "nested": Entry("epf.filters._nested", "NestedFilter"),
     "assumed-parameter": Entry("epf.filters._assumed_parameter", "AssumedParameterFilter"),
+    "multiple-model": Entry("epf.filters._multiple_model", "MultipleModel", particles=False),
     "pmmh": Entry("epf.offline._pmmh", "PMMH"),
     "particle-gibbs": Entry("epf.offline._particle_gibbs", "ParticleGibbs"),
     "smc2": Entry("epf.offline._smc2", "SMC2"),

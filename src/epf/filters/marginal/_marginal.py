@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array
 
-from epf.errors import UnsupportedModelError
 from epf.filters._bank import Filters
 from epf.filters._base import Filter
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._images import Images
+from epf.filters.marginal._known import KnownFilter
 from epf.filters.marginal._lookouts import lookouts_of
 from epf.filters.marginal._marginal_nodes import MarginalNodes, prior_proposal
 from epf.filters.marginal._nodes import Points
@@ -46,7 +46,7 @@ class MarginalEPF(Filter):
     observations from the first, `catch_up` per step, so the observations are kept. Without it, the nodes stay where the
     prior put them and nothing is kept. A few more filters look out for mirror images of the posterior, where parameters have
     other signs. A `discount` below 1 forgets the past at that rate per step, for parameters that
-    drift slowly; the nodes then stay too.
+    drift slowly; the nodes then stay too. If nothing is unknown, there is one filter, of the state.
 
     Examples:
         >>> epf.MarginalEPF(nodes=64).bind(model).describe()["filters"]
@@ -63,12 +63,9 @@ class MarginalEPF(Filter):
     discount: float = number(1.0, above=0.0, high=1.0)
     points: int = count(32, least=8)
 
-    def bind(self, model: StateSpaceModel, u: Array | None = None) -> MarginalNodes:
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> MarginalNodes | KnownFilter:
         params = parameters(model)
-        if params.size == 0:
-            raise UnsupportedModelError("MarginalEPF learns parameters, and this model has none unknown: use epf.SIR.")
         params.require_unbounded("MarginalEPF")
-        q = params.free_size
         filters: Any = None
         if self.exact:
             with may_lack_inputs(model, u):
@@ -76,10 +73,14 @@ class MarginalEPF(Filter):
                 # Who names a proposal asks for particles.
                 if filters is None and isinstance(self.proposal, Automatic):
                     filters = QuadratureFilters.of(model, u, self.points)
-        nodes = self.nodes or (1 if filters is None else _CHEAP) * max(_FEWEST * min(q, 4), _SCATTERED * q * q)
+        times = 1 if filters is None else _CHEAP
         if filters is None:
             proposal = resolve_proposal(self.proposal, model, u)
             filters = Filters(-(-self.particles // _STREAMS), proposal, self.resampling, streams=_STREAMS)
+        if params.size == 0:
+            return KnownFilter(model, params, filters)
+        q = params.free_size
+        nodes = self.nodes or times * max(_FEWEST * min(q, 4), _SCATTERED * q * q)
         moves = self.regrid and self.discount >= 1.0
         symmetries = Symmetries.none(params.size, int(np.prod(state_shape(model))))
         with may_lack_inputs(model, u):

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt32
 
 from epf.errors import SettingError
 from epf.filters._bank import LOST, Seen
-from epf.filters._base import Info, Past, ReplayingFilter
+from epf.filters._base import Evidence, Info, Past, ReplayingFilter
 from epf.filters.marginal._distribution import SkewStudent, fitted
 from epf.filters.marginal._images import Images
 from epf.filters.marginal._lookouts import Changes
@@ -152,6 +152,12 @@ class MarginalNodes(ReplayingFilter):
 
     def posterior(self, state: MarginalState) -> NodePosterior:
         return NodePosterior.of(self.images, state.old, state.surface, self.points.surface)
+
+    def evidence(self, state: MarginalState) -> Evidence:
+        found = self.posterior(state).evidence()
+        # The prior's own mass is 1. A past that is forgotten has no evidence.
+        found = found._replace(correction=jnp.where(state.t > 0, found.correction, 0.0))
+        return found if self.discount >= 1.0 else super().evidence(state)
 
     def next_replayed(self, state: MarginalState) -> Int[Array, ""]:
         # While the step's own observation is among the first `replays`, filters may begin again within the step.

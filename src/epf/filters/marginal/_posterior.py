@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from epf.filters._base import Evidence
 from epf.filters.marginal._distribution import white_log_density
 from epf.filters.marginal._images import Images
 from epf.filters.marginal._nodes import Nodes
@@ -184,6 +185,20 @@ class NodePosterior(WeightedThetas):
         mean, sd = self.moments()
         both = sensitivities((self.images.thetas(z) - mean) / jnp.where(sd > 0.0, sd, 1.0))
         return jnp.sum(self.images.shares(z)[None, :, :, None] * both, axis=1)
+
+    def evidence(self) -> Evidence:
+        """By the smooth function where it is trusted: the sum over the nodes alone is off by a tenth or more."""
+        nodes, weights, surface = self.nodes, self.node_weights, self.surface
+        top = jnp.max(nodes.log_weights + nodes.log_density)
+        smooth = top + jax.nn.logsumexp(surface.log_density, b=1.0 / surface.log_density.shape[0])
+        correction = jnp.where(self.trusted, smooth - nodes.log_mass, 0.0)
+        folded = jnp.sum(self.weights.reshape(-1, self.white.shape[0]), axis=0)  # each point with its images
+        apart = jnp.where(self.trusted, surface.apart @ folded, nodes.apart() @ weights)
+        of_nodes = jnp.sqrt(jnp.sum(jnp.square(weights * jnp.minimum(jnp.abs(surface.left_out), 1.0))))
+        spread = jnp.sum(jnp.square(folded)) - 1.0 / folded.shape[0]  # points of equal weight have no error
+        of_points = jnp.where(self.trusted, jnp.sqrt(jnp.maximum(spread, 0.0)), 0.0)
+        bias = _LEFT_OF_BIAS * jnp.abs(weights @ nodes.correction)
+        return Evidence(correction, apart, bias, jnp.hypot(of_nodes, of_points))
 
     def _beyond(self, white: Float[Array, "nodes p"]) -> Float[Array, "2 p"]:
         """What may lie beyond the nodes on either side of each parameter, times how far out they are.

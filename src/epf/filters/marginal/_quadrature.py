@@ -123,7 +123,7 @@ class QuadratureFilters(eqx.Module):
             place = where_it_matters(log_density, Range.over(jnp.min(draws), jnp.max(draws)))
             return jax.vmap(lambda s: self._placed(log_density, jnp.zeros_like, place, s, jnp.asarray(0.0))[:2])(shift)
 
-        each = thetas.reshape(self.streams, -1, thetas.shape[-1])[0]
+        each = thetas[: len(thetas) // self.streams]
         x, log_mass = jax.vmap(one)(each)
         return QuadratureBank(_streams_first(x), _streams_first(log_mass), jnp.full(len(thetas), _CREDIT), self.shape)
 
@@ -174,7 +174,7 @@ class QuadratureFilters(eqx.Module):
 
             return *jax.vmap(stream)(jnp.arange(self.streams), shift), place.rounding, invalid
 
-        each = thetas.reshape(self.streams, -1, thetas.shape[-1])[0]
+        each = thetas[: len(thetas) // self.streams]
         old = map(self._nodes_first, (bank.x, bank.log_mass, bank.credit))
         x, log_mass, found, credit, rounding, invalid = jax.vmap(one)(each, *old)
         x, log_mass, found, credit = map(_streams_first, (x, log_mass, found, credit))

@@ -28,11 +28,11 @@ class Replays:
         for i, (key, y, u) in enumerate(_each(batch)):
             buffer = self.buffers.get(key)
             if buffer is None:
-                found.append(ReplayBuffer(y, u).window(0, bound.replays))
+                found.append(ReplayBuffer(y, u).window(np.zeros_like(firsts[i]), bound.replays))
                 continue
             t = buffer.ys.count
             buffer.append(y, u)
-            found.append(buffer.window(int(firsts[i]), bound.replays))
+            found.append(buffer.window(firsts[i], bound.replays))
             buffer.truncate(t)
         found += [found[0]] * (room - len(found))
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)

@@ -11,7 +11,7 @@ from epf.model._model import StateSpaceModel
 from epf.results._result import Result
 from epf.results._verdict import LEVELS, MethodFacts
 from epf.run._answer import filter_result
-from epf.run._default import made_of
+from epf.run._default import core, made_of
 from epf.run._runner import Ran
 from epf.run.panel._chunks import Part, Work
 from epf.run.panel._judge import levels, rows_of
@@ -151,6 +151,6 @@ def method_of(result: Result) -> str:
     sizes = {"nodes": result.settings.get("nodes")}
     inside = made_of(result.settings)
     if inside:  # exact filters at the nodes have no particles
-        sizes[inside] = getattr(result.method, inside, None)
+        sizes[inside] = getattr(core(result.method), inside, None)
     said = [f"{size} {name}" for name, size in sizes.items() if size is not None]
     return ", ".join([type(result.method).__name__, *said])

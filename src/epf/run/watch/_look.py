@@ -49,5 +49,7 @@ def _look(
     low, high = quantiles[-2, :shown], quantiles[-1, :shown]
     margin = 0.1 * (high - low)
     grid = jnp.linspace(low - margin, high + margin, _POINTS)
+    is_discrete = jnp.asarray(posterior.parameters.is_discrete[:shown], bool)
+    grid = jnp.where(is_discrete, jnp.round(grid), grid)
     densities = [posterior.marginal_density(i, grid[:, i]) for i in range(shown)]
     return quantiles, grid, jnp.stack(densities) if densities else jnp.zeros((0, _POINTS))
