@@ -44,6 +44,7 @@ class Case:
     batch: int = 1024  # how many theta at once; less where the likelihood needs much memory
     draws: int = 2048  # particles of the tempering that finds the posterior
     enough: int = 10_000  # effective draws
+    orders: tuple[tuple[int, ...], ...] = ()  # of the unbounded coordinates, that leave the likelihood as it is
 
     def build(self) -> Any:
         """The model as the library takes it."""

@@ -79,9 +79,9 @@ def importance(
         if 1.0 / np.sum(w**2) >= case.enough or len(w) >= 40 * case.enough:
             break
     evidence = float(logsumexp(np.concatenate(logs)) - np.log(len(w)))
-    theta = np.asarray(target.flat(np.concatenate(frees)))
     remarks = {"draws": float(len(w)), "largest_weight": float(np.max(w))}
-    return Weighted(theta, w, evidence, float(1.0 / np.sum(w**2)), remarks)
+    free, weights = _unfolded(target, np.concatenate(frees), w)
+    return Weighted(np.asarray(target.flat(free)), weights, evidence, float(1.0 / np.sum(w**2)), remarks)
 
 
 def fit(rng: np.random.Generator, free: np.ndarray, w: np.ndarray, parts: int, rounds: int = 30) -> Mixture:
@@ -110,8 +110,19 @@ def fit(rng: np.random.Generator, free: np.ndarray, w: np.ndarray, parts: int, r
 
 
 def _log_weights(target: Target, mixture: Mixture, free: np.ndarray, grid: float) -> np.ndarray:
+    """The likelihood times prior over mixture, both summed over the orders that leave the likelihood as it is."""
     prior, told = target(free, grid)
-    return prior + told - mixture.log_density(free)
+    images = [free[:, list(order)] for order in target.case.orders]
+    priors = [prior, *(target(image, grid)[0] for image in images)]
+    return logsumexp(priors, axis=0) + told - logsumexp([mixture.log_density(at) for at in (free, *images)], axis=0)
+
+
+def _unfolded(target: Target, free: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The draws and their images, each with its share of the weight."""
+    images = [free, *(free[:, list(order)] for order in target.case.orders)]
+    priors = np.stack([target(image)[0] for image in images])
+    shares = np.exp(priors - logsumexp(priors, axis=0))
+    return np.concatenate(images), (shares * w).ravel()
 
 
 def _normal(logs: np.ndarray) -> np.ndarray:

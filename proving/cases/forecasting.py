@@ -1,5 +1,7 @@
 """Series that a forecaster meets: Kalman filters, and forward sums for the three phases."""
 
+from itertools import permutations
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -139,5 +141,5 @@ CASES = [
     Case("three-phases", "forecasting.ThreePhases",
          {"mean": dist.Normal(jnp.array([0.0, 3.0, 6.0]), 1.0).to_event(1), "stay": dist.Beta(9.0, 1.0),
           "sd": dist.InverseGamma(3.0, 2.0)}, _phases, without_inputs(_phases_data, "three-phases"),
-         recipe="forward sums", **_HALF),
+         recipe="forward sums", orders=tuple((*o, 3, 4) for o in list(permutations(range(3)))[1:]), **_HALF),
 ]  # fmt: skip
