@@ -17,6 +17,7 @@ from epf.model._check import check_inputs
 from epf.model._enumeration import combinations, support_of
 from epf.model._model import StateSpaceModel, check_is_model, fix, parameters
 from epf.model.structure._algebra import part
+from epf.model.structure._symmetries import symmetries_of
 from epf.model.structure._verify import structure_of
 from epf.model.structure._words import jumps_in, words_of
 from epf.run._default import choose, core, size_of
@@ -40,6 +41,7 @@ class Explanation:
     - `parameters`: for each element of theta its label, kind and why;
     - `sums`: how many sums along a path are sufficient for the separable parameters, given the others;
     - `naive`: how many coefficients a polynomial in all parameters would have;
+    - `same`: which changes of theta no data can tell, in words, or nothing;
     - `inside`: the filter that fits once theta is known: "Kalman", "forward sums" or "particles";
     - `default`: the method that `epf.fit` begins with.
 
@@ -62,6 +64,7 @@ class Explanation:
         self.words = words_of(model, structure.parameters.labels, u)
         self.parameters = [*discrete, *(self._parameter(i) for i in range(structure.parameters.size))]
         self.sums = structure.size
+        self.same = symmetries_of(model, u).sentence(structure.parameters.labels) if structure.parameters.size else ""
         self.naive = (_NAIVE_DEGREE + 1) ** structure.parameters.size
 
     @property
@@ -105,7 +108,7 @@ class Explanation:
         )
 
     def __str__(self) -> str:
-        paragraphs = [self._sums(), self._filters(), self._methods()]
+        paragraphs = [self._sums(), self.same, self._filters(), self._methods()]
         return "\n\n".join([self._table(), *(textwrap.fill(text, _WIDTH) for text in paragraphs if text)])
 
     __repr__ = __str__

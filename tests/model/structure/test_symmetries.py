@@ -157,3 +157,10 @@ def test_states_change_with_labels_and_signs():
         assert np.array_equal(moved[states], means[:3])
     signs = symmetries_of(epf.Lagged(Lags(), 2), None)
     assert np.array_equal(signs.state(1, jnp.array([1.0, -2.0, 3.0])), [-1.0, 2.0, -3.0])
+
+
+def test_what_cannot_be_told_is_said():
+    assert "with a and b exchanged:" in symmetries_of(Sum(), None).sentence(["a", "b"])
+    assert "with the opposite sign of a:" in symmetries_of(Square(), None).sentence(["a", "b"])
+    assert "in 6 ways in all" in str(epf.explain(Regimes()))
+    assert symmetries_of(Weighted(), None).sentence(["a", "b"]) == ""

@@ -164,12 +164,14 @@ class MarginalNodes(ReplayingFilter):
         return jnp.where(state.t < self.replays, 0, jnp.maximum(state.replayed, 0))
 
     def describe(self) -> dict[str, str]:
+        same = self.images.symmetries.phrase(self.parameters.labels)
         moving = f"replay, {self.replays} observations per step" if self.moves else "none"
         return {
             "method": "MarginalEPF",
             "nodes": str(self.nodes),
             **self.filters.describe(self.nodes),
             "regrid": moving,
+            **({"symmetry": f"the likelihood is the same {same}"} if same else {}),
         }
 
     def _turn(

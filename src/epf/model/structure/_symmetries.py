@@ -13,7 +13,7 @@ change of signs or an exchange of elements, and h the same for the state, or an 
 pairs of a list are tried at scattered points. Those that hold generate a group.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import combinations, permutations, product
 
 import equinox as eqx
@@ -88,6 +88,31 @@ class Symmetries(eqx.Module):
             flat = jnp.asarray(self.relabelled)[image][place]
         alike = flat.shape[0] != order.shape[0]
         return (sign[0] * flat if alike else sign * flat[order]).reshape(x.shape)
+
+    def phrase(self, labels: Sequence[str]) -> str:
+        """What makes no difference, in words; nothing if there is no symmetry."""
+        if self.images == 1:
+            return ""
+        turned, moved = self.sign[1] < 0.0, self.order[1] != np.arange(len(labels))
+        signs = "sign" if np.sum(turned) == 1 else "signs"
+        ways = [f"with {_listed(labels, moved)} exchanged"] if np.any(moved) else []
+        ways += [f"with the opposite {signs} of {_listed(labels, turned)}"] if np.any(turned) else []
+        return " and ".join(ways) + (f", in {self.images} ways in all" if self.images > 2 else "")
+
+    def sentence(self, labels: Sequence[str]) -> str:
+        """The same in a whole sentence, with a remedy."""
+        phrase = self.phrase(labels)
+        if not phrase:
+            return ""
+        return (
+            f"The likelihood is the same {phrase}: the data cannot tell which, and the posterior has them all, weighed by "
+            "the prior. To have one of them, choose a prior that allows no other."
+        )
+
+
+def _listed(labels: Sequence[str], which: np.ndarray) -> str:
+    *some, last = [label for label, there in zip(labels, which, strict=True) if there]
+    return f"{', '.join(some)} and {last}" if some else last
 
 
 Change = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
