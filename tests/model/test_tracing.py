@@ -121,3 +121,14 @@ def test_affinity_in_several_arguments_at_once():
     assert is_affine(lambda both: both[0] + 2.0 * both[1], (S, S))
     assert not is_affine(lambda both: both[0] * both[1], (S, S))
     assert is_affine(lambda a, b: a * b, S, S)
+
+
+def test_a_part_of_a_vector_depends_on_what_it_was_made_of():
+    def part(x, y, start):
+        return jnp.concatenate([jnp.atleast_1d(x), jnp.exp(y)])[start : start + 1]
+
+    assert depends_on(lambda x, y: part(x, y, 0), jnp.ones(1), jnp.ones(2))
+    assert not depends_on(lambda x, y: part(x, y, 1), jnp.ones(1), jnp.ones(2))
+    assert is_affine(lambda x, y: part(x, y, 0), jnp.ones(1), jnp.ones(2))
+    assert not is_affine(lambda x, y: part(x, y, 0) ** 2, jnp.ones(1), jnp.ones(2))
+    assert not is_affine(lambda y, x: part(x, y, 1), jnp.ones(2), jnp.ones(1))

@@ -10,6 +10,7 @@ With their own, the estimates of p(y | theta) are independent and unbiased, whic
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._particle import finite, move_unseen, propose, start
 from epf.model._model import StateSpaceModel, newest, parameters
+from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys, root_key
 from epf.numerics._sums import mean_and_sd
 from epf.posterior._posterior import ParticlePosterior
@@ -119,7 +121,7 @@ class Filters(eqx.Module):
         particles, params = self.particles, parameters(model)
 
         def resample(k_resample: PRNGKeyArray, x: Array, weights: Array) -> Array:
-            sorted_ = order(newest(model, x), weights)
+            sorted_ = order(self._alike(model, x), weights)
             return x[..., sorted_[self.resampling.ancestors(k_resample, weights[sorted_])]]
 
         # Filters that go together are resampled all or none: one by itself would part from its neighbours.
@@ -136,13 +138,13 @@ class Filters(eqx.Module):
         x_prev, log_weights = jax.lax.cond(jnp.any(due), resampled, lambda: (bank.x, bank.log_weights))
 
         def move(k_move: PRNGKeyArray, theta: Array, x_prev: Array) -> tuple[Array, Array]:
-            new, x, increments = propose(k_move, model, params, self.proposal, theta, x_prev, y, u)
+            new, x, increments = self._moved(k_move, model, params, theta, x_prev, y, u)
             sound = finite(new) & finite(x)
             x = jnp.where(sound, x, jnp.where(finite(x_prev), x_prev, 0.0))
             return x, jnp.where(sound, increments, jnp.nan)
 
         def unseen(k_move: PRNGKeyArray, theta: Array, x_prev: Array) -> Array:
-            _, x = move_unseen(k_move, model, params, theta, x_prev, u)
+            x = self._moved_unseen(k_move, model, params, theta, x_prev, u)
             return jnp.where(finite(x), x, jnp.where(finite(x_prev), x_prev, 0.0))
 
         x, increments = self._each(move)(k_move, thetas, x_prev)
@@ -156,7 +158,7 @@ class Filters(eqx.Module):
         found = jnp.where(collapsed, -jnp.inf, weighed.log_evidence)
         lost = jnp.all(jnp.isnan(increments) | (increments == jnp.inf) | (log_weights == -jnp.inf), axis=1)
         seen = Seen(found, collapsed, weighed.invalid, lost, jnp.any(due))
-        return Bank(x, weighed.log_weights, weighed.weights, weighed.ess), seen
+        return replace(bank, x=x, log_weights=weighed.log_weights, weights=weighed.weights, ess=weighed.ess), seen
 
     def describe(self, nodes: int) -> dict[str, str]:
         """The settings in words, for this many filters."""
@@ -165,6 +167,23 @@ class Filters(eqx.Module):
             "particles": f"{each} per node, {each * nodes} in all",
             "proposal": self.proposal.describe(),
         }
+
+    # What particles are made of: others may carry more than a state.
+    def _moved(
+        self, key: PRNGKeyArray, model: StateSpaceModel, params: Parameters, theta: Array, x: Array, y: Array, u: Any
+    ) -> tuple[Array, Array, Float[Array, " particles"]]:
+        """The particles of one filter after an observation: what was drawn, what they are, and their log-weights."""
+        return propose(key, model, params, self.proposal, theta, x, y, u)
+
+    def _moved_unseen(
+        self, key: PRNGKeyArray, model: StateSpaceModel, params: Parameters, theta: Array, x: Array, u: Any
+    ) -> Array:
+        """The same without an observation."""
+        return move_unseen(key, model, params, theta, x, u)[1]
+
+    def _alike(self, model: StateSpaceModel, x: Array) -> Array:
+        """What neighbours have alike after ordering."""
+        return newest(model, x)
 
     def _keys(self, key: PRNGKeyArray, thetas: Float[Array, "nodes p"]) -> Any:
         """The key of all filters, or one for each stream, or one for each filter."""

@@ -3,7 +3,7 @@
 `depends_on` follows an argument through the jaxpr to the outputs. It errs on one side only: it may report a dependence
 that cancels (`x - x`), but never misses one. A function is affine in an argument if its derivative does not depend on the
 argument and the argument passes through no operation that derivatives do not see (`jnp.where(x > 0, 1, 0)`); `is_affine`
-checks these two conditions.
+checks these two conditions. Of a vector that was put together from others, a part depends on what it was made of only.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,27 +38,41 @@ def _reach(function: Callable[..., Any], argument: Any, *rest: Any) -> int:
     size = len(jax.tree.leaves(argument))
     jaxpr = jax.make_jaxpr(lambda *args: eqx.filter(function(*args), eqx.is_array))(argument, *rest)
     marks = [_REACHED if i < size else _UNTOUCHED for i in range(len(jaxpr.in_avals))]
-    return max(_follow(jaxpr.jaxpr, marks), default=_UNTOUCHED)
+    return max((int(np.max(mark, initial=_UNTOUCHED)) for mark in _follow(jaxpr.jaxpr, marks)), default=_UNTOUCHED)
 
 
-def _follow(jaxpr: Jaxpr, input_marks: list[int]) -> list[int]:
-    known: dict[Any, int] = dict(zip(jaxpr.invars, input_marks, strict=True))
+def _follow(jaxpr: Jaxpr, input_marks: list[Any]) -> list[Any]:
+    """The marks of the outputs: one for all entries, or one for each of a vector that was put together from others."""
+    known: dict[Any, Any] = dict(zip(jaxpr.invars, input_marks, strict=True))
 
-    def mark(var: Any) -> int:
+    def mark(var: Any) -> Any:
         return _UNTOUCHED if isinstance(var, Literal) else known.get(var, _UNTOUCHED)
 
     for equation in jaxpr.eqns:
         marks = [mark(var) for var in equation.invars]
-        if not any(marks):
+        if not any(map(np.any, marks)):
             continue
         body = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
         body = body.jaxpr if isinstance(body, ClosedJaxpr) else body
         if equation.primitive.name in _CALLS and body is not None and len(body.invars) == len(marks):
             outputs = _follow(body, marks)
+        elif (moved := _of_vectors(equation, marks)) is not None:
+            outputs = [moved]
         else:
-            outputs = [max(*marks, _STEPPED if _is_step(equation) else _REACHED)] * len(equation.outvars)
+            most = max(int(np.max(mark, initial=_UNTOUCHED)) for mark in marks)
+            outputs = [max(most, _STEPPED if _is_step(equation) else _REACHED)] * len(equation.outvars)
         known.update(zip(equation.outvars, outputs, strict=True))
     return [mark(var) for var in jaxpr.outvars]
+
+
+def _of_vectors(equation: Any, marks: list[Any]) -> Any:
+    """The marks of a vector that is put together from others, or of a part of it."""
+    if equation.outvars[0].aval.ndim == 1 and equation.primitive.name == "concatenate":
+        parts = zip(marks, equation.invars, strict=True)
+        return np.concatenate([np.broadcast_to(mark, var.aval.shape) for mark, var in parts])
+    if equation.primitive.name == "slice" and np.ndim(marks[0]):
+        return marks[0][equation.params["start_indices"][0] : equation.params["limit_indices"][0]]
+    return None
 
 
 def _is_step(equation: Any) -> bool:

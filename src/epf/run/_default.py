@@ -201,7 +201,8 @@ def is_affordable(method: Any, banks: int = 1) -> bool:
 
 def made_of(settings: Mapping[str, Any]) -> str:
     """What a method has more or fewer of besides nodes: particles, points of a quadrature over the state, or nothing."""
-    return "points" if "points" in settings else "" if "filters" in settings else "particles"
+    exact = "filters" in settings and "particles" not in settings
+    return "points" if "points" in settings else "" if exact else "particles"
 
 
 def size_of(method: Any, inside: str = "particles") -> str:

@@ -13,6 +13,7 @@ from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.filters.marginal._quadrature import QuadratureFilters
+from epf.filters.marginal._rao_blackwell import RaoBlackwellised
 from epf.model._check import check_inputs
 from epf.model._enumeration import combinations, support_of
 from epf.model._model import StateSpaceModel, check_is_model, fix, parameters
@@ -42,7 +43,7 @@ class Explanation:
     - `sums`: how many sums along a path are sufficient for the separable parameters, given the others;
     - `naive`: how many coefficients a polynomial in all parameters would have;
     - `same`: which changes of theta no data can tell, in words, or nothing;
-    - `inside`: the filter that fits once theta is known: "Kalman", "forward sums" or "particles";
+    - `inside`: the filter that fits once theta is known: "Kalman", "forward sums", "points", "partly Kalman" or "particles";
     - `default`: the method that `epf.fit` begins with.
 
     Examples:
@@ -149,13 +150,16 @@ class Explanation:
             "Kalman": "Once theta is known, the model is linear and Gaussian: the Kalman filter is exact.",
             "forward sums": "Once theta is known, the state has few values: forward sums are an exact filter.",
             "points": "Once theta is known, the state is one number: quadrature over it has hardly any error.",
+            "partly Kalman": "Once theta is known, a part of the state is linear and Gaussian given the path of the rest: "
+            "particles of the rest carry a Kalman filter each.",
             "particles": "Once theta is known, no exact filter fits the state: a particle filter is needed.",
         }[self.inside]
 
     def _methods(self) -> str:
         lines = [f"epf.fit(model, y) begins with {self._default()}."]
         if isinstance(core(self.default), MarginalEPF) and self.structure.parameters.size:
-            within = {"particles": "Its particles have Monte Carlo error", "points": "The quadrature has some error"}
+            noisy = "Its particles have Monte Carlo error"
+            within = {"particles": noisy, "partly Kalman": noisy, "points": "The quadrature has some error"}
             lines.append(
                 f"{within[self.inside]}, and the smooth function between nodes is approximate. Both errors are measured."
                 if self.inside in within
@@ -173,7 +177,8 @@ class Explanation:
         return " ".join(lines)
 
     def _default(self) -> str:
-        size = size_of(self.default, self.inside if self.inside in ("particles", "points") else "")
+        made_of = {"particles": "particles", "partly Kalman": "particles", "points": "points"}
+        size = size_of(self.default, made_of.get(self.inside, ""))
         named = isinstance(self.default, MarginalEPF | MultipleModel)
         return f"epf.{type(self.default).__name__}, {size}" if named else f"epf.{size}"
 
@@ -203,6 +208,8 @@ def _inside(method: Any, model: StateSpaceModel, u: Array | None) -> str:
         return "Kalman"
     if isinstance(filters, FiniteFilters):
         return "forward sums"
+    if isinstance(filters, RaoBlackwellised):
+        return "partly Kalman"
     return "points" if isinstance(filters, QuadratureFilters) else "particles"
 
 

@@ -4,7 +4,8 @@ The statistics of the EPF ride on the paths of the particles, and resampling mak
 of some values of theta, the nodes (`_nodes.py`), and a smooth function goes through the sums of their log-likelihood
 increments. Nothing is remembered of a path, so nothing degenerates. Where the model is linear and Gaussian once theta is
 known, or the state finite, the filters are exact (`_exact.py`, `_finite.py`). Where the state is one number with a density,
-they are quadratures (`_quadrature.py`). Otherwise they have particles (`filters/_bank.py`).
+they are quadratures (`_quadrature.py`). Otherwise they have particles (`filters/_bank.py`), with a Kalman filter each
+where a part of the state is linear given the rest (`_rao_blackwell.py`).
 """
 
 from typing import Any
@@ -22,6 +23,7 @@ from epf.filters.marginal._lookouts import lookouts_of
 from epf.filters.marginal._marginal_nodes import MarginalNodes, prior_proposal
 from epf.filters.marginal._nodes import Points
 from epf.filters.marginal._quadrature import QuadratureFilters
+from epf.filters.marginal._rao_blackwell import RaoBlackwellised
 from epf.model._model import StateSpaceModel, may_lack_inputs, parameters, state_shape
 from epf.model._settings import count, flag, instance, number
 from epf.model.structure._symmetries import Symmetries, symmetries_of
@@ -40,12 +42,13 @@ class MarginalEPF(Filter):
 
     Each node has `particles` particles in four streams that share no random numbers. Where the model is linear and Gaussian
     once its parameters are known, or its state has finitely many values, the filter is exact instead (Kalman's, or forward
-    sums). Where the state is one number with a density, a quadrature with `points` points over it is nearly so. With
-    `exact=False` there are particles in any case. `nodes` is the number of filters: by default 32 per parameter, or 8 p^2
-    for many, and twice that without particles. With `regrid` the nodes follow the posterior: filters at new nodes replay the
-    observations from the first, `catch_up` per step, so the observations are kept. Without it, the nodes stay where the
-    prior put them and nothing is kept. A few more filters look out for mirror images of the posterior, where parameters have
-    other signs. A `discount` below 1 forgets the past at that rate per step, for parameters that
+    sums). Where the state is one number with a density, a quadrature with `points` points over it is nearly so. Where a
+    part of the state is linear and Gaussian given the rest, particles are of the rest, with a Kalman filter each. With
+    `exact=False` there are particles of the whole state in any case. `nodes` is the number of filters: by default 32 per
+    parameter, or 8 p^2 for many, and twice that without particles. With `regrid` the nodes follow the posterior: filters at
+    new nodes replay the observations from the first, `catch_up` per step, so the observations are kept. Without it, the
+    nodes stay where the prior put them and nothing is kept. A few more filters look out for mirror images of the posterior,
+    where parameters have other signs. A `discount` below 1 forgets the past at that rate per step, for parameters that
     drift slowly; the nodes then stay too. If nothing is unknown, there is one filter, of the state.
 
     Examples:
@@ -75,8 +78,7 @@ class MarginalEPF(Filter):
                     filters = QuadratureFilters.of(model, u, self.points)
         times = 1 if filters is None else _CHEAP
         if filters is None:
-            proposal = resolve_proposal(self.proposal, model, u)
-            filters = Filters(-(-self.particles // _STREAMS), proposal, self.resampling, streams=_STREAMS)
+            filters = self._with_particles(model, u)
         if params.size == 0:
             return KnownFilter(model, params, filters)
         q = params.free_size
@@ -88,3 +90,13 @@ class MarginalEPF(Filter):
         images, changes, first = Images(params, symmetries), lookouts_of(symmetries, params), prior_proposal(params)
         where = Points.of(nodes, q), changes, first
         return MarginalNodes(model, images, self.catch_up, *where, filters, nodes, moves, self.discount)
+
+    def _with_particles(self, model: StateSpaceModel, u: Array | None) -> Filters:
+        """Filters of the whole state, or of the part of it that is not linear given that part."""
+        each = -(-self.particles // _STREAMS)
+        if self.exact and isinstance(self.proposal, Automatic):
+            with may_lack_inputs(model, u):
+                partly = RaoBlackwellised.of(model, u, each, self.resampling, _STREAMS)
+                if partly is not None:
+                    return partly
+        return Filters(each, resolve_proposal(self.proposal, model, u), self.resampling, streams=_STREAMS)

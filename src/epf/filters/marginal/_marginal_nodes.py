@@ -85,7 +85,7 @@ class MarginalNodes(ReplayingFilter):
     first: SkewStudent
     """The distribution of the first nodes."""
     filters: Any
-    """How the filters at the nodes work: of particles (`Filters`) or exact (`KalmanFilters`)."""
+    """How the filters at the nodes work: of particles (`Filters`), exact (`KalmanFilters`), or both in one."""
     nodes: int = eqx.field(static=True)
     moves: bool = eqx.field(static=True)
     discount: float = eqx.field(static=True)

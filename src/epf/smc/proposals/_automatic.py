@@ -38,7 +38,7 @@ class Automatic(Proposal):
     def propose(
         self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
-        return _choose(model, p, x_prev, u, self.even).propose(key, model, p, x_prev, y, u, given)
+        return fitting(model, p, x_prev, u, self.even).propose(key, model, p, x_prev, y, u, given)
 
     def describe(self) -> str:
         return "automatic"
@@ -55,7 +55,7 @@ def choose_proposal(
     """
     row = first_row(model) if inputs is None else inputs
     x = jnp.zeros(state_shape(model))
-    return traced(model, lambda p: _choose(model, p, x, row, even))
+    return traced(model, lambda p: fitting(model, p, x, row, even))
 
 
 def resolve_proposal(proposal: Proposal, model: StateSpaceModel, u: Float[Array, " inputs"] | None) -> Proposal:
@@ -81,7 +81,8 @@ def _try_out(proposal: Proposal, model: StateSpaceModel, u: Array | None) -> Non
     traced(model, propose)
 
 
-def _choose(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, even: bool) -> Proposal:
+def fitting(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, even: bool) -> Proposal:
+    """The best proposal for the laws at one state."""
     transition = transition_law(model, p, x_prev, u)
     linear_gaussian = is_linear_gaussian(model, p, x_prev, u)
     if is_gaussian(transition):
