@@ -69,7 +69,16 @@ class MultipleModel(Filter):
         log_prior = jnp.asarray([found[i].log_prior for i in order], float)
         layout = Layout.of(params)
         if isinstance(banks[0], ReplayingFilter):
-            return ReplayingMultipleModel(model, params, groups, layout, values, log_prior, banks[0].replays)
+            replays = banks[0].replays
+            return ReplayingMultipleModel(  # pyright takes the abstract field for the third of these
+                model=model,
+                parameters=params,
+                groups=groups,
+                layout=layout,
+                values=values,
+                log_prior=log_prior,
+                replays=replays,
+            )
         return BoundMultipleModel(model, params, groups, layout, values, log_prior)
 
     def caveats(self, state: Any) -> tuple[Caveat, ...]:

@@ -43,7 +43,7 @@ def combinations(params: Parameters) -> list[Combination]:
 def support_of(prior: Distribution) -> np.ndarray | None:
     """The values of a discrete prior, each in the prior's shape, smallest first; None if they do not end or are too many."""
     vector = isinstance(prior, Independent) and len(prior.event_shape) == 1
-    one: Any = prior.base_dist if vector else prior
+    one: Any = getattr(prior, "base_dist", prior) if vector else prior
     if not one.has_enumerate_support or one.event_shape:
         return None
     try:

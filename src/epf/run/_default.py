@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array
 
-from epf.errors import UnsupportedModelError
+from epf.errors import NumericalError, UnsupportedModelError
 from epf.filters._base import Caveat, Filter
 from epf.filters._kalman import Kalman
 from epf.filters._model_mixture import SMALLEST
@@ -132,11 +132,20 @@ def reach(
     method: Filter, run: Callable[[Filter], Result], accuracy: float, budget: float
 ) -> tuple[Result, list[Round]]:
     """Run `method`, and larger ones, one after the other: the best result, and all rounds."""
-    search = Search(method, accuracy, budget)
+    search, failed = Search(method, accuracy, budget), []
     while search.method is not None:
-        search.take(run(search.method))
+        try:
+            search.take(run(search.method))
+        except NumericalError as error:
+            if search.best is None:
+                raise
+            # What the smaller ones have found is not lost.
+            failed = [
+                Caveat(1, f"A larger run, with {size_of(search.method, search.rounds[-1].inside)}, failed: {error}")
+            ]
+            break
     assert search.best is not None
-    if doubts := search.doubts():
+    if doubts := [*failed, *search.doubts()]:
         search.best.method_facts = search.best.method_facts.also(doubts)
     return search.best, search.rounds
 

@@ -202,7 +202,7 @@ def explain(model: StateSpaceModel, inputs: Any = None) -> Explanation:
 def _inside(method: Any, model: StateSpaceModel, u: Array | None) -> str:
     if isinstance(method, Kalman):
         return "Kalman"
-    bound = method.bind(model, u) if isinstance(core(method), MarginalEPF) else None
+    bound: Any = method.bind(model, u) if isinstance(core(method), MarginalEPF) else None
     filters = getattr(bound.groups[0].bank if isinstance(method, MultipleModel) else bound, "filters", None)
     if isinstance(filters, KalmanFilters):
         return "Kalman"

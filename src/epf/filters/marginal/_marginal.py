@@ -17,7 +17,6 @@ from epf.filters._bank import Filters
 from epf.filters._base import Filter
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
-from epf.filters.marginal._images import Images
 from epf.filters.marginal._known import KnownFilter
 from epf.filters.marginal._lookouts import lookouts_of
 from epf.filters.marginal._marginal_nodes import MarginalNodes, prior_proposal
@@ -87,9 +86,9 @@ class MarginalEPF(Filter):
         symmetries = Symmetries.none(params.size, int(np.prod(state_shape(model))))
         with may_lack_inputs(model, u):
             symmetries = symmetries_of(model, u)
-        images, changes, first = Images(params, symmetries), lookouts_of(symmetries, params), prior_proposal(params)
-        where = Points.of(nodes, q), changes, first
-        return MarginalNodes(model, images, self.catch_up, *where, filters, nodes, moves, self.discount)
+        points, changes, first = Points.of(nodes, q), lookouts_of(symmetries, params), prior_proposal(params)
+        settings = filters, nodes, moves, self.discount
+        return MarginalNodes(model, params, self.catch_up, symmetries, points, changes, first, *settings)
 
     def _with_particles(self, model: StateSpaceModel, u: Array | None) -> Filters:
         """Filters of the whole state, or of the part of it that is not linear given that part."""

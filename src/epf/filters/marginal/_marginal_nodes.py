@@ -28,6 +28,7 @@ from epf.filters.marginal._nodes import DEAD, Nodes, Points, flattened
 from epf.filters.marginal._posterior import NodePosterior, Surface, weighted_points
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
+from epf.model.structure._symmetries import Symmetries
 from epf.numerics._compile import compiled_once
 from epf.numerics._keys import packed, particle_keys, root_key, unpacked
 
@@ -77,8 +78,9 @@ class MarginalNodes(ReplayingFilter):
     """The marginal filter of one model, replaying at most `replays` observations per step."""
 
     model: StateSpaceModel
-    images: Images
+    parameters: Parameters
     replays: int = eqx.field(static=True)
+    symmetries: Symmetries
     points: Points
     changes: Changes
     """What lookouts make of theta."""
@@ -91,8 +93,8 @@ class MarginalNodes(ReplayingFilter):
     discount: float = eqx.field(static=True)
 
     @property
-    def parameters(self) -> Parameters:
-        return self.images.parameters
+    def images(self) -> Images:
+        return Images(self.parameters, self.symmetries)
 
     def init(self, key: PRNGKeyArray) -> MarginalState:
         nodes = self._fresh(self.first, jnp.asarray(0), packed(key)).weighed()
@@ -164,7 +166,7 @@ class MarginalNodes(ReplayingFilter):
         return jnp.where(state.t < self.replays, 0, jnp.maximum(state.replayed, 0))
 
     def describe(self) -> dict[str, str]:
-        same = self.images.symmetries.phrase(self.parameters.labels)
+        same = self.symmetries.phrase(self.parameters.labels)
         moving = f"replay, {self.replays} observations per step" if self.moves else "none"
         return {
             "method": "MarginalEPF",

@@ -78,7 +78,7 @@ class Symmetries(eqx.Module):
 
     def thetas(self, theta: Float[Array, " p"]) -> Float[Array, "images p"]:
         """Theta and its images."""
-        return self.sign * theta[jnp.asarray(self.order)]
+        return jnp.asarray(self.sign) * theta[jnp.asarray(self.order)]
 
     def state(self, image: Int[Array, ""], x: Float[Array, "*state"]) -> Float[Array, "*state"]:
         """What becomes of a state, or of the new part of one with lags, all of whose parts change alike."""
@@ -130,7 +130,7 @@ def symmetries_of(model: StateSpaceModel, u: Array | None) -> Symmetries:
     with evaluated():  # a filter may be bound inside a compiled program
         values = _values(model, u)
         states = list(_state_changes(model, u, shapes.state == shapes.new, size, values))
-        changes = [(*theta, *state) for theta, state in product(thetas, states)]
+        changes: list[Change] = [(*theta, *state) for theta, state in product(thetas, states)]
         trial = _Trial(model, u, values, rows=max(_FEW * len(changes), _MANY))
         for points in (_FEW, _MANY):
             changes = trial.holding(changes, points)
@@ -157,7 +157,7 @@ class _Trial:
         for first in range(0, len(pairs), self.rows):
             which, at = np.resize(pairs[first : first + self.rows], (self.rows, 2)).T
             each = Symmetries.of([changes[i] for i in which], self.values)
-            apart, fine = map(np.asarray, _disagreement(self.model, each, at, *self.free, self.inputs))
+            apart, fine = map(np.asarray, _disagreement(self.model, each, jnp.asarray(at), *self.free, self.inputs))
             np.maximum.at(worst, which, apart)
             np.add.at(usable, which, fine)
         limit = _TOLERANCE * float(jnp.finfo(jnp.zeros(()).dtype).eps)
@@ -194,12 +194,14 @@ def _disagreement(
         found = [log_prob(law, value) for law, value in zip(laws, (x_0, new, y), strict=True)]
         return jnp.stack(found), advance(model, x_0, new) - x
 
-    def row(image: Array, theta: Array, x_0: Array, new: Array, x: Array, y: Array, u: Array | None):
-        states = [jnp.stack([part, changes.state(image, part)]) for part in (x_0, new, x)]
+    def row(
+        image: Array, theta: Array, x_0: Array, new: Array, x: Array, y: Array, u: Array | None
+    ) -> tuple[Array, Array]:
+        starts, news, states = (jnp.stack([part, changes.state(image, part)]) for part in (x_0, new, x))
         both = jnp.stack([theta, changes.thetas(theta)[image]])
-        (before, after), (_, off) = jax.vmap(densities, (0, 0, 0, 0, None, None))(both, *states, y, u)
+        (before, after), (_, off) = jax.vmap(densities, (0, 0, 0, 0, None, None))(both, starts, news, states, y, u)
         apart = jnp.where(after == before, 0.0, jnp.abs(after - before) / (1.0 + jnp.abs(before)))
-        worst = jnp.max(apart) + jnp.max(jnp.abs(off) / (1.0 + jnp.abs(states[2][1])), initial=0.0)
+        worst = jnp.max(apart) + jnp.max(jnp.abs(off) / (1.0 + jnp.abs(states[1])), initial=0.0)
         return jnp.where(jnp.isnan(worst), jnp.inf, worst), jnp.all(jnp.isfinite(before))
 
     points = *jax.vmap(point)(of_theta, of_data, inputs), inputs
