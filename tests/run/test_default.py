@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf.errors import SettingError
+from epf.errors import NumericalError, SettingError
 from epf.model._model import parameters
 from epf.results._certificate import PARTS, Certificate
 from epf.results._verdict import MethodFacts
@@ -232,3 +232,22 @@ def test_runs_that_contradict_each_other_are_doubted(mean, sd, contradicted):
     said = [caveat.sentence for caveat in result.method_facts.caveats if caveat.level == 1]
     assert len(said) == contradicted
     assert all("Two runs contradict each other: a is 0 (sd 1) with 16 nodes" in sentence for sentence in said)
+
+
+def test_a_larger_run_that_fails_does_not_cost_the_answer():
+    method, runs = epf.MarginalEPF(100, 16), []
+
+    def run(method):
+        if runs:
+            raise NumericalError("At t = 7 there was no number.", time=7)
+        runs.append(run_of(method, seconds=20.0, monte_carlo=0.3))
+        return runs[-1]
+
+    result, rounds = reach(method, run, 0.1, 60.0)
+    assert result is runs[0]
+    assert len(rounds) == 1
+    said = [caveat.sentence for caveat in result.method_facts.caveats if caveat.level == 1]
+    assert len(said) == 1
+    assert "At t = 7 there was no number." in said[0]
+    with pytest.raises(NumericalError):
+        reach(method, run, 0.1, 60.0)

@@ -13,7 +13,7 @@ change of signs or an exchange of elements, and h the same for the state, or an 
 pairs of a list are tried at scattered points. Those that hold generate a group.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, permutations, product
 
 import equinox as eqx
@@ -236,7 +236,9 @@ def _values(model: StateSpaceModel, u: Array | None) -> np.ndarray:
     )
 
 
-def _state_changes(model, u, whole: bool, size: int, values: np.ndarray):
+def _state_changes(
+    model: StateSpaceModel, u: Array | None, whole: bool, size: int, values: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Changes of the state, the identity first; only those of `whole` states, not of states with lags, mix coordinates."""
     plain, one, same = np.arange(size), np.ones(size), np.arange(len(values))
     yield plain, one, same
