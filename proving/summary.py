@@ -10,6 +10,9 @@ import numpy as np
 from proving._case import RESULTS
 from proving._score import certificate
 
+REFERENCE = (
+    6000**-0.5
+)  # posterior sds: what the mean of a reference's draws, of which so many count at least, may be off
 OUTCOMES = ("right", "near", "wrong", "raised", "late", "crashed", "unsupported", "absent")
 
 
@@ -50,6 +53,7 @@ def pairs(runs: list[dict[str, Any]], worst: bool = False) -> tuple[np.ndarray, 
         said = certificate(run["error"])
         if said is not None:
             off = np.abs(np.array(run["z"], float))
+            said = np.hypot(said, REFERENCE)
             at = np.argmax(off - 2 * said) if worst else slice(None)
             z.extend(np.atleast_1d(off[at]))
             stated.extend(np.atleast_1d(said[at]))
