@@ -45,14 +45,13 @@ class Labels(epf.StateSpaceModel):
         return dist.Normal(jnp.where(x > 0.5, p.high, p.low), 0.4)
 
 
-def by_grid(model, axes):
+def by_grid(model, axes, recursion):
     """Evidence, means and sds of theta and of the last state, summed over a grid of parameters."""
-    bound = epf.Kalman() if len(axes) == 1 else None
     grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
     cell = np.prod([axis[1] - axis[0] for axis in axes])
     names = list(model.prior())
     log_prior = sum(np.asarray(prior.log_prob(grid[:, i])) for i, prior in enumerate(model.prior().values()))
-    likelihood, state, variance = (kalman if bound is not None else forward)(dict(zip(names, grid.T, strict=True)))
+    likelihood, state, variance = recursion(dict(zip(names, grid.T, strict=True)))
     log_joint = log_prior + likelihood
     weights = np.exp(log_joint - log_joint.max())
     evidence = np.log(weights.sum() * cell) + log_joint.max()
@@ -90,12 +89,12 @@ def forward(theta):
 
 
 @pytest.mark.parametrize(
-    ("model", "axes"),
-    [(Loading(), [np.linspace(-6, 6, 2001)]), (Labels(), [np.linspace(-4, 5, 301), np.linspace(-4, 5, 301)])],
+    ("model", "axes", "recursion"),
+    [(Loading(), [np.linspace(-6, 6, 2001)], kalman), (Labels(), [np.linspace(-4, 5, 301)] * 2, forward)],
     ids=["signs", "labels"],
 )
-def test_modes_that_priors_alone_weigh(model, axes):
-    evidence, mean, sd, x, x_sd = by_grid(model, axes)
+def test_modes_that_priors_alone_weigh(model, axes, recursion):
+    evidence, mean, sd, x, x_sd = by_grid(model, axes, recursion)
     result = epf.fit(model, YS, epf.MarginalEPF(nodes=512), progress=False)
     found_mean, found_sd = (np.array(list(part.values())) for part in (result.mean, result.sd))
     assert result.error.worst < 0.15
@@ -112,7 +111,7 @@ def test_draws_of_the_state_go_with_their_image():
     """Loading times state is what is seen, whatever the signs."""
     result = epf.fit(Loading(), YS, epf.MarginalEPF(), progress=False)
     theta, x = result.posterior.pairs(jax.random.key(0), 4000)
-    _, mean, sd, _, _ = by_grid(Loading(), [np.linspace(-6, 6, 2001)])
+    _, mean, sd, _, _ = by_grid(Loading(), [np.linspace(-6, 6, 2001)], kalman)
     size = np.hypot(mean[0], sd[0])  # the modes are at about +-size
     assert abs(np.mean(np.asarray(theta) < 0.0) - 0.5 * (1.0 - mean[0] / size)) < 0.05
     together = np.asarray(theta)[:, 0] * np.asarray(x)
@@ -124,7 +123,7 @@ def test_a_density_has_both_modes():
     result = epf.fit(Loading(), YS, epf.MarginalEPF(), progress=False)
     at = np.linspace(-6.0, 6.0, 2001)
     density = result.posterior.density("loading", at)
-    _, mean, sd, _, _ = by_grid(Loading(), [at])
+    _, mean, sd, _, _ = by_grid(Loading(), [at], kalman)
     cell = at[1] - at[0]
     assert abs(density.sum() * cell - 1.0) < 0.01
     assert abs((density * at).sum() * cell - mean[0]) < 0.05 * sd[0]

@@ -239,7 +239,7 @@ def test_a_larger_run_that_fails_does_not_cost_the_answer():
 
     def run(method):
         if runs:
-            raise NumericalError("At t = 7 there was no number.", time=7)
+            raise NumericalError("At t = 7 there was no number: look at the laws.", time=7)
         runs.append(run_of(method, seconds=20.0, monte_carlo=0.3))
         return runs[-1]
 
@@ -248,6 +248,6 @@ def test_a_larger_run_that_fails_does_not_cost_the_answer():
     assert len(rounds) == 1
     said = [caveat.sentence for caveat in result.method_facts.caveats if caveat.level == 1]
     assert len(said) == 1
-    assert "At t = 7 there was no number." in said[0]
+    assert "At t = 7 there was no number. The answer is that of a smaller one." in said[0]
     with pytest.raises(NumericalError):
         reach(method, run, 0.1, 60.0)

@@ -140,9 +140,8 @@ def reach(
             if search.best is None:
                 raise
             # What the smaller ones have found is not lost.
-            failed = [
-                Caveat(1, f"A larger run, with {size_of(search.method, search.rounds[-1].inside)}, failed: {error}")
-            ]
+            size, what = size_of(search.method, search.rounds[-1].inside), str(error).partition(":")[0].rstrip(".")
+            failed = [Caveat(1, f"A larger run, with {size}, failed: {what}. The answer is that of a smaller one.")]
             break
     assert search.best is not None
     if doubts := [*failed, *search.doubts()]:

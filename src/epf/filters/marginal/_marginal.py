@@ -47,8 +47,9 @@ class MarginalEPF(Filter):
     parameter, or 8 p^2 for many, and twice that without particles. With `regrid` the nodes follow the posterior: filters at
     new nodes replay the observations from the first, `catch_up` per step, so the observations are kept. Without it, the
     nodes stay where the prior put them and nothing is kept. A few more filters look out for mirror images of the posterior,
-    where parameters have other signs. A `discount` below 1 forgets the past at that rate per step, for parameters that
-    drift slowly; the nodes then stay too. If nothing is unknown, there is one filter, of the state.
+    where parameters have other signs. Under symmetries of the model (signs of loadings, labels of regimes) each node stands
+    for all of its images, so the posterior has every mode. A `discount` below 1 forgets the past at that rate per step, for
+    parameters that drift slowly; the nodes then stay too. If nothing is unknown, there is one filter, of the state.
 
     Examples:
         >>> epf.MarginalEPF(nodes=64).bind(model).describe()["filters"]
