@@ -314,21 +314,21 @@ def stream(
         model = known_model(name, options)
         with nullcontext() if checkpoint is None else only_writer(checkpoint):
             opened = command.open_stream(model, make_method(method, particles, order), seed, checkpoint, resume)
-            if watch or port is not None or host is not None:
-                serve(lambda port, host, token: opened.watch(port, host=host, token=token), port, host, quiet)
-            code = command.run(
-                opened,
-                source,
-                Columns(names(columns), time, names(inputs)),
-                format=format,
-                on_error=on_error,
-                every=every,
-                checkpoint=checkpoint,
-                checkpoint_every=checkpoint_every,
-                keep=keep,
-                new_file=new_file,
-                quiet=quiet,
-            )
+            shown = watch or port is not None or host is not None
+            with serve(opened.watch, port, host, quiet) if shown else nullcontext():
+                code = command.run(
+                    opened,
+                    source,
+                    Columns(names(columns), time, names(inputs)),
+                    format=format,
+                    on_error=on_error,
+                    every=every,
+                    checkpoint=checkpoint,
+                    checkpoint_every=checkpoint_every,
+                    keep=keep,
+                    new_file=new_file,
+                    quiet=quiet,
+                )
         raise typer.Exit(code)
 
 

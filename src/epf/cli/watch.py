@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -13,10 +14,10 @@ from epf.run.watch._watch import Watch, watch_file
 PORT = 8700
 
 
-def serve(make: Callable[[int, str, str | None], Watch], port: int | None, host: str | None, quiet: bool) -> Watch:
+def serve(make: Callable[..., Watch], port: int | None, host: str | None, quiet: bool) -> Watch:
     """Serve a page and say where it is."""
-    token = os.environ.get("EPF_WATCH_TOKEN") if host is not None else None
-    watch = make(PORT if port is None else port, host or LOOPBACK, token or None)
+    token = os.environ.get("EPF_WATCH_TOKEN") or None
+    watch = make(PORT if port is None else port, host=host or LOOPBACK, token=token)
     if not quiet:
         print(f"The page is at {watch.url}", file=sys.stderr, flush=True)
     return watch
@@ -27,7 +28,7 @@ def run(path: Path, port: int | None, host: str | None, quiet: bool) -> None:
     ended = Event()
     before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with serve(lambda *where: watch_file(path, *where), port, host, quiet):
+        with serve(partial(watch_file, path), port, host, quiet):
             while not ended.wait(1.0):  # in one long wait a signal would not be seen everywhere
                 pass
     finally:

@@ -17,7 +17,7 @@ from importlib.resources import files
 from socketserver import TCPServer
 from threading import BoundedSemaphore, Thread
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from epf.errors import SettingError, kind, reason
 from epf.model._settings import is_whole
@@ -98,9 +98,10 @@ class Server(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where to point a browser."""
-        name = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{name}:{self.server_port}/" + (f"?token={self.token}" if self.token else "")
+        """Where to point a browser: all addresses of this machine are at its name."""
+        host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
+        name = f"[{host}]" if ":" in host else host
+        return f"http://{name}:{self.server_port}/" + (f"?token={quote(self.token)}" if self.token else "")
 
     def server_bind(self) -> None:
         """Without the slow search for this machine's full name that HTTPServer makes."""
