@@ -1,4 +1,4 @@
-"""Draws `docs/watch.png`, the page of a running stream, with Debian's chromium.
+"""Draws `docs/watch.png`, the page of a running stream, and `docs/watch-top.png`, its top, with Debian's chromium.
 
     python docs/draw_watch.py
 
@@ -20,26 +20,28 @@ from browser import Browser  # noqa: E402
 from epf.run.watch import _feed  # noqa: E402
 
 TRUTH = {"level_variance": 0.5, "noise_variance": 0.3}
+TOP = 1352  # pixels, to the end of the observations
 
 
-def draw(path: Path, steps: int, width: int, dark: bool = False) -> None:
+def draw(steps: int, width: int) -> None:
     """The page after so many observations, among them some that are missing and one that is odd."""
     model = epf.zoo.LocalLevel()
     _, y = epf.simulate(model, TRUTH, steps=steps, seed=4)
     y[steps // 3 : steps // 3 + steps // 20] = np.nan
     y[2 * steps // 3] += 9.0
-    _feed._SHARE, _feed._SECONDS = 100.0, 0.02  # no rests
+    _feed._SUMMARIES = _feed._POSTS = _feed._LOOKS = 100.0  # no rests
+    _feed._SECONDS = 0.02
     stream = epf.Stream(model)
     with (
         tempfile.TemporaryDirectory() as profile,
-        Browser(profile, width, 900, dark) as browser,
+        Browser(profile, width, 900) as browser,
         stream.watch() as watch,
     ):
         browser.open(watch.url)
         for i, value in enumerate(y):
             stream.update(value)
             page = watch._source
-            while i > 5 and page._latest.num_observations != page._looked:
+            while i > 5 and page._looked != stream.num_observations:
                 time.sleep(0.02)
         browser.until(f"document.title.endsWith('= {steps}')")
         browser.resize(width, browser.run("document.documentElement.scrollHeight"))
@@ -47,8 +49,9 @@ def draw(path: Path, steps: int, width: int, dark: bool = False) -> None:
         stream.update(y[-1])  # so that it is alive when it is drawn
         browser.until(f"document.title.endsWith('= {steps + 1}')")
         time.sleep(0.5)
-        browser.picture(path)
+        browser.picture(HERE / "watch.png")
+        browser.picture(HERE / "watch-top.png", clip={"x": 0, "y": 0, "width": width, "height": TOP, "scale": 1})
 
 
 if __name__ == "__main__":
-    draw(HERE / "watch.png", steps=240, width=1000)
+    draw(steps=240, width=1000)

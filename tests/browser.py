@@ -70,10 +70,11 @@ class Browser:
 
     def press(self, key):
         for kind in ("keyDown", "keyUp"):
-            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+            number = {"Tab": 9}.get(key, 0)  # only by its number does it move the focus
+            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=number)
 
-    def picture(self, path, whole=True):
-        data = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
+    def picture(self, path, whole=True, **more):
+        data = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **more)["data"]
         path.write_bytes(base64.b64decode(data))
 
     def _call(self, method, **arguments):

@@ -79,14 +79,22 @@ def test_values_that_come_later_go_to_their_step():
 
 def test_a_gap_and_the_way_to_a_file_and_back():
     t, clock, values = steps(100)
-    track = made(t, clock, values, 1, 64).broken(80, clock=60.0)
+    track = made(t, clock, values, 1, 64).broken(80, clock=60.0)._replace(surprises=3)
     assert track.breaks == ((80, 60.0 - track.times[-1, 2]),)
     again = Track.of_facts(track.facts(), *track.arrays().values())
     assert again.layout == track.layout
-    assert (again.stride, again.breaks) == (track.stride, track.breaks)
+    assert (again.stride, again.breaks, again.surprises) == (track.stride, track.breaks, 3)
     np.testing.assert_array_equal(again.rows, track.rows)
     facts = track.facts()
-    for wrong in ([*facts[:2], 3], [facts[0], 0, []], [[["a"], 1, 2, [0.05]], 1, []], [[[1], 1, 1, []], 1, []], None):
+    assert Track.of_facts(facts[:3], *track.arrays().values()).surprises == 0  # a file of an earlier version
+    for wrong in (
+        [*facts[:2], 3],
+        [*facts[:3], 1.5],
+        [facts[0], 0, []],
+        [[["a"], 1, 2, [0.05]], 1, []],
+        [[[1], 1, 1, []], 1, []],
+        None,
+    ):
         with pytest.raises((TypeError, ValueError)):
             Track.of_facts(wrong, track.times, track.rows)
     with pytest.raises(ValueError, match=r"^$"):

@@ -21,18 +21,31 @@ pytestmark = [
     pytest.mark.usefixtures("quick_compilation"),
 ]
 _, Y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=200, seed=3)
+Y[60] += 3.0  # a surprise
 METHOD = epf.SIR(20)
 EVIL = "<script>document.title = 'caught'</script><img src=x onerror=\"document.title = 'caught'\">"
 DRAWN = "charts.filter((one) => one.chart.plot).length"
 NEWEST = "track && track.times.length ? track.times[track.times.length - 1][1] : 0"
-INK = """(() => {  // pixels of the line's colour in the first chart
-  const canvas = document.querySelector(".chart canvas"), {width, height} = canvas;
+INK = """((place, name) => {  // pixels of this colour in the first chart there
+  const canvas = document.querySelector(`${place} .chart canvas`), {width, height} = canvas;
   const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
-  const wanted = colour("--line").match(/[0-9a-f]{2}/gi).map((two) => parseInt(two, 16));
+  const wanted = colour(name).match(/[0-9a-f]{2}/gi).map((two) => parseInt(two, 16));
   let found = 0;
   for (let i = 0; i < data.length; i += 4) found += wanted.every((v, j) => Math.abs(v - data[i + j]) < 8);
   return found;
-})()"""
+})"""
+GREY = """((t) => {  // grey pixels, neither grid nor band, beside this step in the first chart
+  const {ctx, bbox, valToPos} = charts[0].chart.plot, x = Math.floor(valToPos(t, "x", true)) - 1;
+  const copy = new OffscreenCanvas(3, bbox.height).getContext("2d");
+  copy.drawImage(ctx.canvas, x, bbox.top, 3, bbox.height, 0, 0, 3, bbox.height);
+  const data = copy.getImageData(0, 0, 3, bbox.height).data;
+  let found = 0;
+  for (let i = 0; i < data.length; i += 4) found += data[i + 3] > 60 && data[i] < 200 && data[i + 2] - data[i] < 25;
+  return found;
+})"""
+TILES = (
+    "Object.fromEntries([...find('tiles').children].map((one) => [...one.children].map((part) => part.textContent)))"
+)
 
 
 @pytest.fixture
@@ -64,16 +77,41 @@ def test_a_running_stream_moves_the_page_and_a_killed_one_goes_on(browser, tmp_p
     until_live(browser, stream)
     updated(stream, 50 - stream.num_observations)
     browser.until(f"({NEWEST}) === 50 && {DRAWN} >= 7")  # theta twice, y, x, and three of the run at least
-    assert browser.until(INK) > 100
+    assert browser.until(f"{INK}('#parameters', '--line')") > 100
     before = browser.run("document.querySelector('.chart canvas').toDataURL()")
     updated(stream, 50)
     browser.until(f"({NEWEST}) === 100 && document.querySelector('.chart canvas').toDataURL() !== '{before}'")
     shown = browser.run("document.body.innerText")
     assert f"mean {stream.posterior.mean['theta']:.4g}" in shown
     assert stream.verdict.findings[0].sentence in shown
+    tiles = browser.run(TILES)
+    assert list(tiles) == [
+        "Observations",
+        "Updates per second",
+        "Latency",
+        "Effective particles",
+        "Log-evidence",
+        "Surprises",
+    ]
+    assert tiles["Effective particles"] == f"{round(float(stream.latest.info.ess[-1]))} of 20"
+    assert tiles["Log-evidence"] == f"{stream.log_evidence:.4g}"
+    assert tiles["Latency"].endswith(" ms")
+    assert int(tiles["Surprises"]) >= 1
+    browser.run("find('observations').scrollIntoView()")
+    browser.until(f"{INK}('#observations', '--mark') > 20")
+    browser.until("now.densities_at === 100")
+    _, *bands = browser.run("charts[0].chart.data.map((one) => one.at(-1))")  # the outer one first, the median last
+    wanted = [stream.posterior.quantile(level)["theta"] for level in (0.95, 0.05, 0.75, 0.25, 0.5)]
+    assert bands == pytest.approx(wanted, rel=1e-5)
 
     browser.open(watch.url)  # a reload
     browser.until(f"({NEWEST}) === 100 && track.times.length === 100 && {DRAWN} >= 7")
+    for hidden in ("true", "false"):  # a tab that nobody sees gives its connection back, and comes again
+        browser.run(f"Object.defineProperty(document, 'hidden', {{value: {hidden}, configurable: true}})")
+        browser.run("document.dispatchEvent(new Event('visibilitychange'))")
+        browser.until(f"source === null === {hidden}")
+    updated(stream, 10)
+    browser.until(f"({NEWEST}) === 110 && track.times.length === 110")
 
     stream.save(path)
     port = watch.port
@@ -81,9 +119,12 @@ def test_a_running_stream_moves_the_page_and_a_killed_one_goes_on(browser, tmp_p
     browser.until("find('status').dataset.state === 'lost'")
     stream = epf.Stream.load(path, epf.zoo.Sin())
     with stream.watch(port):
-        browser.until("track.breaks.length === 1")
+        browser.until("track.breaks.length === 1 && find('gaps').textContent.includes('after t = 110')")
+        assert browser.run(TILES)["Surprises"] == tiles["Surprises"]
         until_live(browser, stream)
         updated(stream, 150 - stream.num_observations)
+        browser.until(f"({NEWEST}) === 150 && {GREY}(110.5) > 20")
+        assert browser.run(f"{GREY}(130.5)") == 0
         browser.until(f"({NEWEST}) === 150 && track.times.length === 150")
     assert browser.run("performance.getEntriesByType('resource').every((one) => one.name.startsWith(location.origin))")
     with epf.Stream(epf.zoo.Sin(), METHOD).watch(port):  # another stream at the same address has nothing of this one
@@ -118,8 +159,7 @@ def test_nothing_sticks_out_and_a_keyboard_reads_the_charts(browser, width, dark
         assert browser.run("document.documentElement.scrollWidth") <= width
         ground = browser.run("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, ground[4:-1].split(","))) < 384) == dark
-        browser.run("document.querySelector('.chart').focus()")
-        for key in ("Home", "ArrowRight", "ArrowRight"):
+        for key in ("Tab", "Home", "ArrowRight", "ArrowRight"):
             browser.press(key)
         assert browser.run("document.querySelector('.readout').textContent").startswith("t = 3: median ")
         browser.press("End")
@@ -128,9 +168,6 @@ def test_nothing_sticks_out_and_a_keyboard_reads_the_charts(browser, width, dark
         assert 25 < low < high <= 60
         browser.press("Escape")
         assert browser.run("charts[0].chart.plot.scales.x.min") == 1
-        browser.run("document.activeElement.blur()")
-        for _ in range(3):
-            browser.press("Tab")
         assert not browser.said
 
 
@@ -188,13 +225,16 @@ def test_a_day_on_a_page_leaves_the_browsers_memory_flat(browser):
     one = {"mean": 0.5, "sd": 0.1, "quantiles": {}, "error_of_mean": None, "error_of_sd": None}
     numbers = {"live": True, "model": "M", "method": "", "parameters": [{"label": name, **one} for name in "ab"]}
     board, track, rng, kept = Board({"t": 0, **numbers}), Track.empty(layout), np.random.default_rng(1), []
+    highest = np.zeros(len(layout.columns))
     server = Server(board, 0, "127.0.0.1", None)
     try:
         browser.open(server.url)
         for hour in range(24):
             for _ in range(12):
                 t = np.arange(300) + (int(track.times[-1, 1]) + 1 if len(track.times) else 1)
-                track = track.after(t, 1.0 * t, rng.normal(size=(300, len(layout.columns))))
+                values = rng.normal(size=(300, len(layout.columns)))
+                highest = np.maximum(highest, values.max(axis=0))
+                track = track.after(t, 1.0 * t, values)
                 board.updated = time.time()
                 board.post({"t": int(t[-1]), **numbers}, track)
                 time.sleep(0.01)
@@ -202,6 +242,13 @@ def test_a_day_on_a_page_leaves_the_browsers_memory_flat(browser):
             browser._call("HeapProfiler.collectGarbage")
             found = browser.run("[track.times.length, document.querySelectorAll('*').length]")
             kept.append([browser._call("Runtime.getHeapUsage")["usedSize"], *found])
+        # What is drawn has the extremes of the day; charts of two parameters come before those of y, x and the run.
+        drawn = browser.run("[charts[4].chart.data[7], charts[6].chart.data[1]].map((one) => Math.max(...one))")
+        assert drawn == [highest[layout.columns.index(name)] for name in ("y:0", "ess")]
+        state = browser.run(
+            "charts[5].chart.data[1].map((high, k) => high - 1.645 * column('state_sd:0', LAST, [k])[0])"
+        )
+        assert max(state) == pytest.approx(highest[layout.columns.index("state_mean:0")])
     finally:
         server.stop()
     heap, points, nodes = np.array(kept).T

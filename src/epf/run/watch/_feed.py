@@ -80,7 +80,7 @@ class Feed:
         self._stream, self._latest = stream, _copied(stream)
         self._last: tuple[int, Any, Any] = -1, None, None
         """The number of the last update, what was before it, and its inputs; one object, so that they belong together."""
-        self._usual, self._surprises = Usual(), 0
+        self._usual = Usual()
         self._looked = -1
         self._look: Look | None = None
         self._seconds: float | None = None
@@ -151,7 +151,8 @@ class Feed:
         timed = seconds[~np.isnan(seconds)]
         self._seconds = float(timed.mean()) if len(timed) else None
         self._busy += float(timed.sum())
-        self.track = track.after(t, clock + (time.time() - self._now()), values)
+        track = track.after(t, clock + (time.time() - self._now()), values)
+        self.track = track._replace(surprises=track.surprises + int(shocks.sum()))
 
     def _shocks(self, scores: np.ndarray, collapsed: np.ndarray, missing: np.ndarray) -> np.ndarray:
         """Which steps are surprises. Steps with missing values have scores of another size: they are left out."""
@@ -159,7 +160,6 @@ class Feed:
         complete = np.flatnonzero(~missing & np.isfinite(scores))
         below, self._usual = self._usual.through(np.asarray(scores, float)[complete].tolist())
         shocks[complete] |= np.array(below, bool)
-        self._surprises += int(shocks.sum())
         return shocks
 
     def _run(self) -> None:
@@ -222,7 +222,7 @@ class Feed:
             "clock": time.time(),
             "per_second": round((last - first) / (ended - began), 3) if ended > began else None,
             "seconds": self._seconds,
-            "surprises": self._surprises,
+            "surprises": 0 if self.track is None else self.track.surprises,
             "trouble": self._trouble,
         }
 

@@ -79,6 +79,7 @@ class Follower:
         else:
             joined = 0 if self.track is None else self.track.joined + 1
             self.track = track._replace(joined=joined)  # another file: readers get all of it
+            summary = summary | {"surprises": track.surprises}
         return summary
 
     def _result(self) -> dict[str, Any]:

@@ -4,14 +4,9 @@ from typing import Any
 
 _ONE = (  # name, kind, what it is, where it is found
     ("epf_observations_total", "counter", "Observations taken in.", "t"),
-    (
-        "epf_surprises_total",
-        "counter",
-        "Observations far from what was forecast, since the page was started.",
-        "surprises",
-    ),
+    ("epf_surprises_total", "counter", "Observations far from what was forecast.", "surprises"),
     ("epf_updates_per_second", "gauge", "Updates per second, over the last seconds.", "per_second"),
-    ("epf_update_seconds", "gauge", "Seconds that the last update took.", "seconds"),
+    ("epf_update_seconds", "gauge", "Seconds of an update, over the last ones.", "seconds"),
     ("epf_effective_particles", "gauge", "Effective sample size.", "ess"),
     ("epf_log_evidence", "gauge", "Log of the marginal likelihood of all observations.", "log_evidence"),
     ("epf_series", "gauge", "Series of the panel.", "series"),

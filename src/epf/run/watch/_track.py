@@ -70,6 +70,8 @@ class Track(NamedTuple):
     rows: np.ndarray
     breaks: tuple[tuple[int, float], ...] = ()
     """(step, seconds) where the stream stood still between two processes."""
+    surprises: int = 0
+    """How many there were, in all processes."""
     joined: int = 0
     """How many times all buckets may have changed: a reader that saw another number gets all of them again."""
     amendments: int = 0
@@ -142,23 +144,23 @@ class Track(NamedTuple):
     def facts(self) -> list[Any]:
         layout = self.layout
         sizes = [list(layout.parameters), layout.states, layout.observations, list(layout.levels)]
-        return [sizes, self.stride, [list(gap) for gap in self.breaks]]
+        return [sizes, self.stride, [list(gap) for gap in self.breaks], self.surprises]
 
     @classmethod
     def of_facts(cls, facts: Any, times: np.ndarray, rows: np.ndarray) -> "Track":
         """From a checkpoint; a ValueError or TypeError if this is no track."""
-        (labels, states, observations, levels), stride, breaks = facts
+        (labels, states, observations, levels), stride, breaks, *more = facts
+        (surprises,) = more or (0,)  # an earlier version did not keep them
         if not all(isinstance(label, str) for label in labels) or not all(
-            type(n) is int for n in (states, observations)
+            type(n) is int for n in (states, observations, surprises)
         ):
             raise TypeError
         layout = Layout.of(labels, states, observations, [float(level) for level in levels])
         ordered = bool(np.all(np.diff(times[:, :2].ravel()) >= 0)) and np.isfinite(times[:, :2]).all()
         if type(stride) is not int or stride < 1 or not ordered or rows.shape != (len(times), 3, len(layout.columns)):
             raise ValueError
-        return cls(
-            layout, stride, times, rows, tuple((int(t), float(seconds)) for t, seconds in breaks)[-_MOST_BREAKS:]
-        )
+        gaps = tuple((int(t), float(seconds)) for t, seconds in breaks)[-_MOST_BREAKS:]
+        return cls(layout, stride, times, rows, gaps, surprises)
 
 
 def _grouped(times: np.ndarray, rows: np.ndarray, stride: int) -> tuple[np.ndarray, np.ndarray]:

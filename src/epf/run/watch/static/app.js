@@ -41,7 +41,7 @@ function clear() {
 // A stream without a history is another one than before.
 function forget() {
   clear();
-  SECTIONS.forEach((id) => { find(id).hidden = true; });
+  [...SECTIONS, "gaps"].forEach((id) => { find(id).hidden = true; });
   track = null;
 }
 
@@ -213,9 +213,9 @@ function stateChart(list, i, count) {
     chart,
     refresh() {
       indices = there(`state_mean:${i}`);
-      const mean = column(`state_mean:${i}`, LAST, indices), sd = column(`state_sd:${i}`, LAST, indices);
-      const edge = (sign) => mean.map((m, k) => m + sign * 1.645 * (sd[k] ?? 0));
-      chart.set([steps(indices), edge(1), edge(-1), mean]);
+      const mean = (which) => column(`state_mean:${i}`, which, indices), sd = column(`state_sd:${i}`, LAST, indices);
+      const edge = (sign, which) => mean(which).map((m, k) => m + sign * 1.645 * (sd[k] ?? 0));
+      chart.set([steps(indices), edge(1, LARGEST), edge(-1, SMALLEST), mean(LAST)]);
     },
   });
 }
@@ -276,6 +276,9 @@ function show() {
   find("observations").hidden = observations === 0;
   find("states").hidden = states === 0;
   find("run").hidden = false;
+  find("gaps").hidden = track.breaks.length === 0;
+  find("gaps").textContent = `A dashed line: the stream stood still there, ${
+    track.breaks.map(([t, seconds]) => `for ${since(seconds)} after t = ${t}`).join(", ")}.`;
   charts.forEach((one) => one.refresh());
   const more = now.parameters.length - parameters.length;
   document.querySelector("#parameters h2").textContent = more > 0 ? `Parameters (${more} more in posterior.json)` : "Parameters";

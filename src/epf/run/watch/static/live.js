@@ -4,7 +4,7 @@
 
 const find = (id) => document.getElementById(id);
 const QUIET = 5;  // seconds without an update that are worth a word
-let now = null, pulse = null, ahead = 0, connected = false, wasConnected = false;
+let now = null, pulse = null, ahead = 0, connected = false, wasConnected = false, source = null;
 
 function element(tag, text, parent) {
   const made = document.createElement(tag);
@@ -35,8 +35,21 @@ function status() {
   if (mark.textContent !== text) mark.textContent = text;  // what has not changed is not read aloud again
 }
 
+// A browser makes six connections to a server, for all its tabs together: a seventh tab would not even load. So a tab that
+// nobody sees gives its connection back, and gets everything that it missed when it is seen again.
 function listen(take) {
-  const source = new EventSource("/events" + location.search);
+  connect(take);
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) { connect(take); return; }
+    if (source) source.close();
+    source = null;
+    connected = wasConnected = false;
+  });
+}
+
+function connect(take) {
+  if (source || document.hidden) return;
+  source = new EventSource("/events" + location.search);
   source.onopen = () => { connected = wasConnected = true; status(); };
   source.addEventListener("pulse", (event) => {
     pulse = JSON.parse(event.data);
@@ -53,7 +66,9 @@ function listen(take) {
   source.onerror = () => {
     connected = false;
     status();
-    if (source.readyState === EventSource.CLOSED) setTimeout(() => listen(take), 2000);
+    if (!source || source.readyState !== EventSource.CLOSED) return;
+    source = null;
+    setTimeout(() => connect(take), 2000);
   };
 }
 

@@ -1,7 +1,7 @@
 "use strict";
 // The page of a panel: its table. live.js brings the numbers.
 
-const SIGNS = ["✓", "?", "✕"];
+const SIGNS = ["✓", "?", "✕"], MUCH = 8;
 let order = "verdict";
 
 const format = (value) => (value === null || value === undefined ? "–" : String(Number(Number(value).toPrecision(4))));
@@ -18,6 +18,12 @@ function address(key) {
   return `/?${query}`;
 }
 
+function unusual(one) {
+  if (one.set_aside) return "set aside";
+  if (one.surprise === undefined || one.surprise === null) return "–";
+  return `${one.surprise > MUCH ? "▲ " : ""}${format(Math.round(10 * one.surprise) / 10)}`;
+}
+
 function row(one) {
   const made = element("tr"), name = element("th", undefined, made), link = element("a", String(one.key), name);
   name.scope = "row";
@@ -26,7 +32,7 @@ function row(one) {
   verdict.className = "word";
   verdict.dataset.level = one.level;
   element("td", format(one.error === null ? null : Number(one.error.toPrecision(2))), made);
-  element("td", one.set_aside ? "set aside" : one.surprise === undefined ? "–" : format(one.surprise === null ? null : Math.round(10 * one.surprise) / 10), made);
+  element("td", unusual(one), made).className = one.surprise > MUCH ? "much" : "";
   element("td", Number(one.t).toLocaleString("en"), made);
   one.mean.forEach((mean, i) => element("td", `${format(mean)} ± ${format(Number(one.sd[i]?.toPrecision(2)))}`, made));
   return made;
