@@ -2,11 +2,13 @@
 
     python -m benchmarks watch
 
-Processor time per update. Blocks of updates with and without the page take turns. "filter" is the time of an update without
-it, "added" what it takes more with it, and "page" that of the page's own threads: the one that reads the stream, and those
-that serve the readers. "share" is (added + page) / filter. Programs run in the thread that calls them, so nothing is left
-out. The hundredth part of the updates that took longest is left out on both sides: the machine did something else. The
-first seconds of the page do not count: they compile, and the first steps are all summarised. Linux only.
+Processor time per update. A stream with the page and one without it take turns, update by update, so that what the machine
+does meanwhile is the same for both. "filter" is the time of an update without the page, "added" what it takes more with it,
+"+-" two standard errors of that, and "page" the time of the page's own threads: the one that reads the stream, and those
+that serve the readers. "share" is (added + page) / filter. Nothing is left out: the few updates that make a summary for the
+page take longest. Programs run in the thread that calls them. The other stream counts as time of the thread: that can
+only give the page more to spend. Below 500 updates a second the page may take more: there the share says nothing. The first
+seconds of the page do not count: they compile, and the first steps are all summarised. Linux only.
 """
 
 import subprocess
@@ -28,7 +30,7 @@ CASES = {
     "EPF(100), SIN": (epf.zoo.Sin(), {"theta": 0.7}, epf.EPF(100)),
     "SIR(1000)": (epf.zoo.LocalLevel(), {"level_variance": 0.5, "noise_variance": 0.3}, epf.SIR(1000)),
 }
-RATE, WARM, SECONDS, BLOCKS, READERS = 1000.0, 30.0, 10.0, 4, 10
+RATE, WARM, SECONDS, READERS = 1000.0, 30.0, 60.0, 10
 READER = "import sys, urllib.request\nfor line in urllib.request.urlopen(sys.argv[1] + 'events'): pass"
 
 
@@ -41,50 +43,38 @@ def threads() -> float:
     return 1e-9 * found
 
 
-def updates(stream: epf.Stream, ys: np.ndarray, seconds: float) -> tuple[np.ndarray, float]:
-    """The processor time of each, and of all other threads."""
-    began, spent, page = time.monotonic(), [], threads()
+def updates(streams: tuple[epf.Stream, epf.Stream], ys: np.ndarray, seconds: float) -> tuple[np.ndarray, float]:
+    """The processor time of each update of both streams (2, updates), and of all other threads."""
+    began, spent, page = time.monotonic(), ([], []), threads()
     while (now := time.monotonic()) - began < seconds:
-        if now - began < len(spent) / RATE:
-            time.sleep(len(spent) / RATE - (now - began))
-        start = time.thread_time()
-        stream.update(ys[len(spent) % len(ys)])
-        spent.append(time.thread_time() - start)
+        count = len(spent[0])
+        if now - began < count / RATE:
+            time.sleep(count / RATE - (now - began))
+        for which in (0, 1) if count % 2 else (1, 0):
+            start = time.thread_time()
+            streams[which].update(ys[count % len(ys)])
+            spent[which].append(time.thread_time() - start)
     return np.asarray(spent), threads() - page
-
-
-def usual(blocks: list[np.ndarray]) -> float:
-    """The mean without the longest."""
-    times = np.sort(np.concatenate(blocks))
-    return float(times[: len(times) * 99 // 100].mean())
 
 
 def measure(name: str) -> dict[str, Any]:
     model, theta, method = CASES[name]
     y = np.asarray(epf.simulate(model, theta, steps=5000, seed=1)[1])
     plain, watched = epf.Stream(model, method), epf.Stream(model, method)
-    found: dict[bool, list[np.ndarray]] = {False: [], True: []}
-    page, count = 0.0, 0
     with watched.watch() as watch:
         readers = [subprocess.Popen([sys.executable, "-c", READER, watch.url]) for _ in range(READERS)]
-        updates(plain, y, 2.0)
-        updates(watched, y, WARM)
-        for _ in range(BLOCKS):
-            found[False].append(updates(plain, y, SECONDS)[0])
-            times, more = updates(watched, y, SECONDS)
-            found[True].append(times)
-            page, count = page + more, count + len(times)
+        updates((plain, watched), y, WARM)
+        (alone, beside), page = updates((plain, watched), y, SECONDS)
     for reader in readers:
         reader.terminate()
         reader.wait()
-    alone, page = usual(found[False]), page / count
-    added = usual(found[True]) - alone
-    parts = {"filter": alone, "added": added, "page": page}
+    more, count = beside - alone, len(alone)
+    parts = {"filter": alone.mean(), "added": more.mean(), "+-": 2.0 * more.std() / count**0.5, "page": page / count}
     return {
         "method": name,
-        "a second": count / (BLOCKS * SECONDS),
-        **{f"us, {key}": 1e6 * value for key, value in parts.items()},
-        "share": (added + page) / alone,
+        "a second": count / SECONDS,
+        **{f"us, {key}": 1e6 * float(value) for key, value in parts.items()},
+        "share": float(parts["added"] + parts["page"]) / float(parts["filter"]),
     }
 
 
