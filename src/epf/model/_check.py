@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution, constraints
 
 from epf.errors import DataError, ModelError, kind, reason
@@ -29,14 +29,16 @@ from epf.model._model import (
 )
 from epf.model._parameters import Parameters, Values
 from epf.model._polars import without_dates
+from epf.model._prior_draws import PRIOR_DRAWS, prior_draws
 from epf.model._settings import is_number as is_number
 from epf.model._settings import plain as plain
 from epf.numerics._compile import compiled_once
 from epf.numerics._keys import particle_keys, root_key
+from epf.numerics._remembered import remembered
 
 # The run itself reports NaN and survives rare ones, so few draws suffice to look for them. It would not notice a negative
 # scale that is squared later, so that is looked for in all draws.
-_PRIOR_DRAWS, _DRAWS_FOR_NAN = 4096, 128
+_DRAWS_FOR_NAN = 128
 _FINE, _ZERO, _WRONG = 0, 1, 2  # an argument that must be positive is 0 where it underflows
 _MOST_ZEROS = 0.25
 _MOST = 1e38  # below the largest number of single precision
@@ -53,6 +55,7 @@ class Shapes(eqx.Module):
     observation_law: str
 
 
+@remembered
 def check_model(model: StateSpaceModel, u: Array | None) -> Shapes:
     """Evaluate the model on shapes and on prior draws; an EPFError says what to correct."""
     _check_priors(parameters(model))
@@ -61,6 +64,7 @@ def check_model(model: StateSpaceModel, u: Array | None) -> Shapes:
     return shapes
 
 
+@remembered
 def shapes_of(model: StateSpaceModel, u: Array | None) -> Shapes:
     """The shapes of a model's values, found by tracing."""
 
@@ -240,9 +244,10 @@ def _check_priors(params: Parameters) -> None:
 def _check_values(model: StateSpaceModel, u: Array | None) -> None:
     """Draw from the prior and check that the arguments of each law are valid: no negative scale, no NaN."""
     params = parameters(model)
-    theta, states, inside, allowed = jax.tree.map(np.asarray, _try_prior_draws(model, u))
+    theta = prior_draws(params)
+    states, inside, allowed = jax.tree.map(np.asarray, _try_laws(model, u, theta))
     for name, fine in inside.items():
-        if 2 * np.sum(fine) < _PRIOR_DRAWS:
+        if 2 * np.sum(fine) < PRIOR_DRAWS:
             raise ModelError(
                 f"The prior of {name!r}, {type(params.priors[name]).__name__}, gives draws outside its own support: "
                 "correct its arguments in prior()."
@@ -255,7 +260,7 @@ def _check_values(model: StateSpaceModel, u: Array | None) -> None:
             # A prior with long tails makes a positive number underflow now and then: such draws have no weight.
             if np.any(seen == _WRONG) or np.mean(seen == _ZERO) > _MOST_ZEROS:
                 bad = int(np.argmax(seen))
-                at = dict(zip(params.labels, theta[bad], strict=True))
+                at = dict(zip(params.labels, np.asarray(theta[bad]), strict=True))
                 at |= {} if where == "initial" else {"x": states[where][bad]}
                 values = ", ".join(
                     f"{label} = {np.array2string(np.asarray(v), precision=4)}" for label, v in at.items()
@@ -267,13 +272,12 @@ def _check_values(model: StateSpaceModel, u: Array | None) -> None:
 
 
 @compiled_once
-def _try_prior_draws(model: StateSpaceModel, u: Array | None) -> tuple[Array, Any, Any, Any]:
-    """Draws of theta, the states given to each law, and whether prior draws and the arguments of laws are valid."""
+def _try_laws(model: StateSpaceModel, u: Array | None, thetas: Float[Array, "draws p"]) -> tuple[Any, Any, Any]:
+    """The states given to each law, and whether draws of the prior and the arguments of laws are valid."""
     params = parameters(model)
 
-    def trial(key: Array) -> tuple[Array, Any, Any, Any]:
-        k_theta, k_0, k_new = jax.random.split(key, 3)
-        theta = params.sample(k_theta)
+    def trial(theta: Float[Array, " p"], key: PRNGKeyArray) -> tuple[Any, Any, Any]:
+        k_0, k_new = jax.random.split(key)
         p = params.named(theta)
         inside = {name: jnp.all(support(prior)(p[name])) for name, prior in params.priors.items()}
         start = initial_law(model, p)
@@ -286,9 +290,9 @@ def _try_prior_draws(model: StateSpaceModel, u: Array | None) -> tuple[Array, An
             "transition": _allowed(transition, x_1),
             "observation": _allowed(observation, jnp.zeros(0)),
         }
-        return theta, {"transition": x_0, "observation": x_1}, inside, allowed
+        return {"transition": x_0, "observation": x_1}, inside, allowed
 
-    return jax.vmap(trial)(particle_keys(root_key(0), _PRIOR_DRAWS))
+    return jax.vmap(trial)(thetas, particle_keys(root_key(1), thetas.shape[0]))
 
 
 def _allowed(law: Distribution, state: Array) -> dict[tuple[str, str], Array]:

@@ -1,4 +1,4 @@
-"""Compilation of whole programs, with the options that make it short."""
+"""Whole programs: compiled with the options that make it short, and run with one thread for linear algebra."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import equinox as eqx
 import jax
 from jax.core import Tracer
+from threadpoolctl import ThreadpoolController
 
 # Of XLA for CPUs (docs/decisions/0030). Its older emitters of loops take a third less time to compile, for programs as fast.
 # LLVM's third level unrolls the short loops over nodes and grid points, of which a step has hundreds.
@@ -67,6 +68,23 @@ def _without_collection() -> Iterator[None]:
         gc.enable()
 
 
+def one_thread() -> AbstractContextManager[Any]:
+    """While a program runs, linear algebra has one thread, and as many as before afterwards.
+
+    A step of the marginal filter factorises matrices of a hundred rows. LAPACK, which JAX takes from SciPy, shares even
+    these among all cores, and its threads wait for each other in busy loops: on two cores that takes six times as long as
+    one thread does (docs/decisions/0045). The first thread of Python to enter decides for all, and restores what it found.
+    """
+    return _linear_algebra().limit(limits=1)
+
+
+@lru_cache
+def _linear_algebra() -> ThreadpoolController:
+    import scipy.linalg.cython_lapack  # noqa: F401  what JAX takes LAPACK from: only a library that is loaded is found
+
+    return ThreadpoolController().select(user_api="blas")
+
+
 def compiled(function: _Function, once: bool = False) -> _Function:
     """`eqx.filter_jit`, which compiles quicker. Inside another compiled program it is part of that one.
 
@@ -83,8 +101,8 @@ def compiled(function: _Function, once: bool = False) -> _Function:
         inside = is_tracing() or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs)))
         if inside:
             return program()(*args, **kwargs)
-        with _without_collection():
-            return program(*options(once).items())(*args, **kwargs)
+        with _without_collection(), one_thread():
+            return jax.block_until_ready(program(*options(once).items())(*args, **kwargs))
 
     return cast(_Function, call)
 

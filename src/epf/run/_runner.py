@@ -135,7 +135,9 @@ def loop(
     def body(carry: tuple[Array, Any, Any, Array]) -> tuple[Array, Any, Any, Array]:
         i, state, rows, _ = carry
         state, row = one(state, i)
-        return i + 1, state, jax.tree.map(lambda all_, this: all_.at[i].set(this), rows, row), engine.stops(row)
+        # In place, where `.at[i].set` would be a general scatter, which takes long to compile.
+        rows = jax.tree.map(lambda all_, this: jax.lax.dynamic_update_index_in_dim(all_, this, i, 0), rows, row)
+        return i + 1, state, rows, engine.stops(row)
 
     shapes = jax.eval_shape(one, state, jnp.asarray(0))[1]
     empty = jax.tree.map(lambda leaf: jnp.zeros((room, *leaf.shape), leaf.dtype), shapes)

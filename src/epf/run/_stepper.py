@@ -7,6 +7,7 @@ loop and its body are those of `fit` without the summary of each step, so the bi
 someone asks for it, is a program of its own.
 """
 
+from contextlib import nullcontext
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from jaxtyping import Array, PRNGKeyArray, UInt32
 
 from epf.filters._base import BoundFilter, Info, Past, ReplayingFilter, strong
 from epf.filters._islands import is_spread
-from epf.numerics._compile import options
+from epf.numerics._compile import one_thread, options
 from epf.numerics._keys import root_of, root_words
 from epf.results._record import Record
 from epf.run._runner import Data, FilterEngine, StepEngine, loop
@@ -199,14 +200,17 @@ class Stepper:
         room = tuple(None if rows is None else np.zeros((ROOM, *rows.shape[1:]), rows.dtype) for rows in (ys, us))
         self._program = _known(Program(bound, state, (np.zeros(2, np.int32), *room, past)))
         self._fixed = self._program.pack_fixed((self._program.numbers_of(bound), root_words(root)))
+        # Other filters have matrices of the state's size alone, and no microseconds to spare.
+        self._threads = one_thread if isinstance(bound, ReplayingFilter) else nullcontext
 
     def steps(self, packed: Any, done: int, ys: np.ndarray, us: np.ndarray | None, past: Past | None) -> Steps:
         """Take in rows one by one, `ROOM` at most, up to one that the stream must look at."""
         program = self._program
         given = [np.array([done, len(ys)], np.int32), ys]
         given += ([] if us is None else [us]) + ([] if past is None else jax.tree.leaves(past))
-        packed, words = program.run(self._fixed, packed, program.outside.fill(given))
-        words = np.asarray(words)
+        with self._threads():
+            packed, words = program.run(self._fixed, packed, program.outside.fill(given))
+            words = np.asarray(words)
         last = prod(program.replayed)
         count, replayed = int(words[-last - 1]), words[len(words) - last :].astype(np.int32).reshape(program.replayed)
         info = object.__new__(Info)
@@ -218,7 +222,8 @@ class Stepper:
     def summary(self, packed: Any, info: Info, levels: Any) -> Record:
         """The record of the last step, whose Info has one row."""
         info = row_of(info, 0)
-        found = self._program.summary(self._fixed, packed, info, levels, _ALWAYS)
+        with self._threads():
+            found = jax.block_until_ready(self._program.summary(self._fixed, packed, info, levels, _ALWAYS))
         record = self._program.summaries[len(levels)].read(*found)
         return jax.tree.map(lambda leaf: leaf[None], record)
 

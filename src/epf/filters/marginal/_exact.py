@@ -14,6 +14,7 @@ from epf.filters._lines import Gaussian
 from epf.model._check import shapes_of
 from epf.model._model import StateSpaceModel, known, parameters
 from epf.numerics._linear_algebra import semidefinite_root
+from epf.numerics._remembered import remembered
 
 
 class KalmanBank(eqx.Module):
@@ -48,6 +49,7 @@ class KalmanFilters(eqx.Module):
     streams: int = eqx.field(static=True, default=1)
 
     @classmethod
+    @remembered
     def of(cls, model: StateSpaceModel, u: Array | None) -> "KalmanFilters | None":
         """The filters for this model, or None if it is not linear and Gaussian given theta."""
         params = parameters(model)

@@ -25,6 +25,7 @@ from epf.model._model import (
     transition_law,
 )
 from epf.model._parameters import Parameters, Values
+from epf.numerics._remembered import remembered
 
 _MOST_VALUES = 64
 
@@ -80,6 +81,7 @@ class FiniteFilters(eqx.Module):
     streams: int = eqx.field(static=True, default=1)
 
     @classmethod
+    @remembered
     def of(cls, model: StateSpaceModel, u: Array | None) -> "FiniteFilters | None":
         """The filters for this model, or None if its state is not one of a few numbers, or some such of earlier times."""
         params, shape = parameters(model), state_shape(model)

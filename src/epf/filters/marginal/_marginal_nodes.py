@@ -28,9 +28,11 @@ from epf.filters.marginal._nodes import DEAD, Nodes, Points, flattened
 from epf.filters.marginal._posterior import NodePosterior, Surface, weighted_points
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
+from epf.model._prior_draws import prior_draws
 from epf.model.structure._symmetries import Symmetries
 from epf.numerics._compile import compiled_once
-from epf.numerics._keys import packed, particle_keys, root_key, unpacked
+from epf.numerics._keys import packed, unpacked
+from epf.numerics._remembered import remembered
 
 NONE = -1  # `replayed` while there are no new filters
 _FEW = 0.3  # share of the nodes: new ones are drawn when the effective number falls below it
@@ -191,7 +193,7 @@ class MarginalNodes(ReplayingFilter):
         """
 
         def chosen(one: Any, other: Any) -> Any:
-            return one if first is True else jax.tree.map(lambda a, b: jnp.where(first, a, b), one, other)
+            return one if first is True else jax.lax.cond(first, lambda: one, lambda: other)
 
         nodes, seen = self._take_in(key, chosen(state.old, state.new), y, u)
         t, replayed = state.t + first, jnp.where(first, state.replayed, state.replayed + 1)
@@ -219,7 +221,7 @@ class MarginalNodes(ReplayingFilter):
         contracted = old.proposal.log_volume - nodes.proposal.log_volume > _NARROWER
         narrower = contracted & (old.effective < _LEAST * self.nodes)
         better = first | higher | narrower | (nodes.effective > old.effective)
-        kept = jax.tree.map(lambda one, other: jnp.where(better, one, other), nodes, old)
+        kept = jax.lax.cond(better, lambda: nodes, lambda: old)
         stalled = ~higher & ~narrower & (_PROGRESS * nodes.effective < old.effective)
         return MarginalState(
             kept,
@@ -312,11 +314,15 @@ class MarginalNodes(ReplayingFilter):
         return summary(values.reshape(self.filters.streams, -1), axis=0)[: self.nodes]
 
 
-@compiled_once
+@remembered
 def prior_proposal(params: Parameters) -> SkewStudent:
     """The distribution for draws of the prior, clipped where its tails are heavy."""
-    keys = particle_keys(root_key(0), _PRIOR_DRAWS)
-    draws = jax.vmap(lambda key: params.unconstrain(params.sample(key)))(keys)
+    return _fitted_to(params, prior_draws(params))
+
+
+@compiled_once
+def _fitted_to(params: Parameters, thetas: Float[Array, "draws p"]) -> SkewStudent:
+    draws = jax.vmap(params.unconstrain)(thetas[:_PRIOR_DRAWS])
     low, middle, high = jnp.nanquantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
     reach = _REACH * 0.5 * (high - low)
     return fitted(jnp.clip(draws, middle - reach, middle + reach), jnp.full(_PRIOR_DRAWS, 1.0 / _PRIOR_DRAWS))

@@ -37,6 +37,7 @@ from epf.model.structure._functions import Functions
 from epf.model.structure._program import UnreadableError, as_array, on_entries, read
 from epf.numerics._compile import evaluated, options
 from epf.numerics._linear_algebra import cholesky
+from epf.numerics._remembered import remembered
 
 _MOST_ENTRIES = 12  # of the state that are multiplied by each other: all of their subsets are looked at
 _POINTS = 8
@@ -60,6 +61,7 @@ class LinearPart(eqx.Module):
     """Whether the observation depends on it."""
 
     @classmethod
+    @remembered
     def of(cls, model: StateSpaceModel, u: Array | None) -> "LinearPart | None":
         """The largest linear part, None if there is none; `u` is a row of inputs, if the model has any.
 

@@ -41,6 +41,7 @@ from epf.model._model import (
 from epf.model.structure._changes import ALL_SUBSETS, MOST_VALUES, changes_of, some_subsets, subsets
 from epf.model.structure._points import normal_numbers, scattered_data, scattered_theta
 from epf.numerics._compile import compiled_once, evaluated
+from epf.numerics._remembered import remembered
 
 _MOST_IMAGES = 64
 _FEW, _MANY = 8, 256  # points at which all candidates are tried, and those that are left
@@ -119,6 +120,7 @@ Change = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Order and signs of theta, order and signs of the state, and places of its values."""
 
 
+@remembered
 def symmetries_of(model: StateSpaceModel, u: Array | None) -> Symmetries:
     """The symmetries of a model; `u` is a row of its inputs, if it has any."""
     params, shapes = parameters(model), shapes_of(model, u)

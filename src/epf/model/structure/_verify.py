@@ -14,11 +14,13 @@ from epf.model.structure._points import normal_numbers, scattered_data, scattere
 from epf.model.structure._reading import LAWS, log_density
 from epf.model.structure._structure import Structure, read_model
 from epf.numerics._compile import evaluated, options
+from epf.numerics._remembered import remembered
 
 _POINTS = 6
 _TOLERANCE = 1000.0  # roundings
 
 
+@remembered
 def structure_of(model: StateSpaceModel, u: Array | None = None) -> Structure:
     """What the programs of a model's laws say about its parameters; `u` is a row of its inputs, if it has any.
 

@@ -56,7 +56,9 @@ def run_series(
 
     def body(group: Int[Array, ""], found: Any) -> Any:
         if side_by_side == 1:
-            return jax.tree.map(lambda all_, this: all_.at[group].set(this), found, one(group))
+            return jax.tree.map(
+                lambda all_, this: jax.lax.dynamic_update_index_in_dim(all_, this, group, 0), found, one(group)
+            )
         first = group * side_by_side
         rows = jax.vmap(one)(first + jnp.arange(side_by_side))
         return jax.tree.map(lambda all_, these: jax.lax.dynamic_update_slice_in_dim(all_, these, first, 0), found, rows)
