@@ -18,7 +18,8 @@ def serve(make: Callable[..., Watch], port: int | None, host: str | None, quiet:
     """Serve a page and say where it is."""
     token = os.environ.get("EPF_WATCH_TOKEN") or None
     watch = make(PORT if port is None else port, host=host or LOOPBACK, token=token)
-    if not quiet:
+    made_up = watch.url.partition("?token=")[2] and token is None
+    if made_up or not quiet:  # nobody could know it otherwise
         print(f"The page is at {watch.url}", file=sys.stderr, flush=True)
     return watch
 
