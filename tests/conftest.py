@@ -26,6 +26,8 @@ def _use_compilation_cache() -> None:
     # The processes of pytest-xdist and of tests, which start later, hash alike in every run (see `epf.cache`). What is
     # compiled while tests are collected serves them too (see `_compilation`).
     own = {"PYTHONHASHSEED": "0", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    # Two processes have two cores: threads of NumPy's small matrix products would only wait for each other.
+    own |= {"OPENBLAS_NUM_THREADS": "1"}
     for name, value in {**own, **_CACHE["settings"](folder)}.items():
         os.environ.setdefault(name, value)
 

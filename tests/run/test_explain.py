@@ -51,6 +51,9 @@ def test_a_separable_model():
     assert "7 sums along a path of states say all" in said
     assert "3 for initial() and 6 for transition(), of which some are the same" in said
     assert "begins with epf.MarginalEPF, 192 nodes x 32 points" in said
+    streams = 2
+    assert found.cost == 192 * streams * 32**2
+    assert "One observation takes 393,216 evaluations of transition(), and as many again" in said
 
 
 def test_what_is_not_separable_is_named_with_its_reason():
@@ -73,7 +76,9 @@ def test_the_filter_that_fits_is_the_one_that_is_bound():
     assert level.inside == "Kalman"
     assert "keep exact sums" in " ".join(str(level).split())
     assert "Kalman" in level.default.bind(zoo.LocalLevel()).describe()["filters"]
-    assert "128 nodes. The filters at its nodes are exact" in " ".join(str(level).split())
+    said = " ".join(str(level).split())
+    assert "128 nodes. One observation takes 128 steps of Kalman filters, and as many again" in said
+    assert "replay. The filters at its nodes are exact" in said
 
 
 def test_inputs_are_rows_or_one_row():
@@ -88,6 +93,7 @@ def test_nothing_unknown():
     assert found.parameters == []
     assert "no unknown parameters" in str(found)
     assert "epf.Kalman" in str(found)
+    assert "One observation takes 1 step of a Kalman filter." in " ".join(str(found).split())
 
 
 def test_what_is_no_model_is_refused():

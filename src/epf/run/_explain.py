@@ -44,7 +44,8 @@ class Explanation:
     - `naive`: how many coefficients a polynomial in all parameters would have;
     - `same`: which changes of theta no data can tell, in words, or nothing;
     - `inside`: the filter that fits once theta is known: "Kalman", "forward sums", "points", "partly Kalman" or "particles";
-    - `default`: the method that `epf.fit` begins with.
+    - `default`: the method that `epf.fit` begins with;
+    - `cost`: how many steps of Kalman filters, or evaluations of transition(), it makes per observation.
 
     Examples:
         >>> found = epf.explain(model)
@@ -55,12 +56,16 @@ class Explanation:
     def __init__(self, model: StateSpaceModel, u: Array | None) -> None:
         self.name = type(model).__name__
         self.default: Any = choose(model, u)
-        self.inside = _inside(self.default, model, u)
+        bound = _bound(self.default, model, u)
+        self.inside = _inside(self.default, bound)
+        self.cost = _cost(self.default, bound)
         discrete: list[Parameter] = []
         if isinstance(self.default, MultipleModel):  # the rest is said of the model that each of its filters has
             params = parameters(model)
             discrete = [Parameter(name, "discrete", _values(params.priors[name])) for name in params.discrete]
-            model = fix(model, combinations(params)[-1].values)
+            found = combinations(params)
+            self.cost *= len(found)
+            model = fix(model, found[-1].values)
         self.structure = structure = structure_of(model, u)
         self.words = words_of(model, structure.parameters.labels, u)
         self.parameters = [*discrete, *(self._parameter(i) for i in range(structure.parameters.size))]
@@ -156,7 +161,7 @@ class Explanation:
         }[self.inside]
 
     def _methods(self) -> str:
-        lines = [f"epf.fit(model, y) begins with {self._default()}."]
+        lines = [f"epf.fit(model, y) begins with {self._default()}. {self._cost()}"]
         if isinstance(core(self.default), MarginalEPF) and self.structure.parameters.size:
             noisy = "Its particles have Monte Carlo error"
             within = {"particles": noisy, "partly Kalman": noisy, "points": "The quadrature has some error"}
@@ -182,6 +187,14 @@ class Explanation:
         named = isinstance(self.default, MarginalEPF | MultipleModel)
         return f"epf.{type(self.default).__name__}, {size}" if named else f"epf.{size}"
 
+    def _cost(self) -> str:
+        kind = ("step of a Kalman filter", "steps of Kalman filters")
+        if self.inside != "Kalman":
+            kind = ("evaluation of transition()", "evaluations of transition()")
+        replays = isinstance(core(self.default), MarginalEPF) and self.structure.parameters.size
+        again = ", and as many again for each old one that new nodes replay" if replays else ""
+        return f"One observation takes {self.cost:,} {kind[self.cost != 1]}{again}."
+
 
 def explain(model: StateSpaceModel, inputs: Any = None) -> Explanation:
     """How the parameters enter a model, what can be exact, and what `epf.fit` would do; without data.
@@ -199,18 +212,39 @@ def explain(model: StateSpaceModel, inputs: Any = None) -> Explanation:
     return Explanation(model, u)
 
 
-def _inside(method: Any, model: StateSpaceModel, u: Array | None) -> str:
-    if isinstance(method, Kalman):
-        return "Kalman"
-    bound: Any = method.bind(model, u) if isinstance(core(method), MarginalEPF) else None
-    filters = getattr(bound.groups[0].bank if isinstance(method, MultipleModel) else bound, "filters", None)
-    if isinstance(filters, KalmanFilters):
+def _bound(method: Any, model: StateSpaceModel, u: Array | None) -> Any:
+    return method.bind(model, u) if isinstance(core(method), MarginalEPF) else None
+
+
+def _filters(bound: Any) -> Any:
+    """How the filters at the nodes work; with banks, those of the first."""
+    return getattr(bound.groups[0].bank if hasattr(bound, "groups") else bound, "filters", None)
+
+
+def _inside(method: Any, bound: Any) -> str:
+    filters = _filters(bound)
+    if isinstance(method, Kalman) or isinstance(filters, KalmanFilters):
         return "Kalman"
     if isinstance(filters, FiniteFilters):
         return "forward sums"
     if isinstance(filters, RaoBlackwellised):
         return "partly Kalman"
     return "points" if isinstance(filters, QuadratureFilters) else "particles"
+
+
+def _cost(method: Any, bound: Any) -> int:
+    """Steps of Kalman filters, or evaluations of transition(), of one observation; with banks, of one of them."""
+    filters = _filters(bound)
+    if filters is None:
+        return getattr(method, "particles", 1)
+    if isinstance(filters, KalmanFilters):
+        each = 1
+    elif isinstance(filters, FiniteFilters):
+        each = len(filters.values) ** 2
+    else:
+        each = filters.points**2 if isinstance(filters, QuadratureFilters) else filters.particles
+    nodes = getattr(bound.groups[0].bank if hasattr(bound, "groups") else bound, "nodes", 1)
+    return nodes * filters.streams * each
 
 
 def _values(prior: Distribution) -> str:

@@ -44,12 +44,13 @@ class MarginalEPF(Filter):
     sums). Where the state is one number with a density, a quadrature with `points` points over it is nearly so. Where a
     part of the state is linear and Gaussian given the rest, particles are of the rest, with a Kalman filter each. With
     `exact=False` there are particles of the whole state in any case. `nodes` is the number of filters: by default 32 per
-    parameter, or 8 p^2 for many, and twice that without particles. With `regrid` the nodes follow the posterior: filters at
-    new nodes replay the observations from the first, `catch_up` per step, so the observations are kept. Without it, the
-    nodes stay where the prior put them and nothing is kept. A few more filters look out for mirror images of the posterior,
-    where parameters have other signs. Under symmetries of the model (signs of loadings, labels of regimes) each node stands
-    for all of its images, so the posterior has every mode. A `discount` below 1 forgets the past at that rate per step, for
-    parameters that drift slowly; the nodes then stay too. If nothing is unknown, there is one filter, of the state.
+    parameter, or 8 p^2 for many, and twice that without particles (400 for four parameters). With `regrid` the nodes follow
+    the posterior: filters at new nodes replay the observations from the first, `catch_up` per step, so the observations are
+    kept. Without it, the nodes stay where the prior put them and nothing is kept. A few more filters look out for mirror
+    images of the posterior, where parameters have other signs. Under symmetries of the model (signs of loadings, labels of
+    regimes) each node stands for all of its images, so the posterior has every mode. A `discount` below 1 forgets the past
+    at that rate per step, for parameters that drift slowly; the nodes then stay too. If nothing is unknown, there is one
+    filter, of the state.
 
     Examples:
         >>> epf.MarginalEPF(nodes=64).bind(model).describe()["filters"]
@@ -82,7 +83,10 @@ class MarginalEPF(Filter):
         if params.size == 0:
             return KnownFilter(model, params, filters)
         q = params.free_size
-        nodes = self.nodes or times * max(_FEWEST * min(q, 4), _SCATTERED * q * q)
+        # A second run of the default means a second compilation: with 256 nodes for four parameters, a third of the models
+        # needed one (proving ground), which takes ten times as long as the run.
+        size = max(q, 5) if times > 1 and q > 3 else q
+        nodes = self.nodes or times * max(_FEWEST * min(q, 4), _SCATTERED * size * size)
         moves = self.regrid and self.discount >= 1.0
         symmetries = Symmetries.none(params.size, int(np.prod(state_shape(model))))
         with may_lack_inputs(model, u):
