@@ -181,6 +181,13 @@ def test_without_a_method_a_series_that_misses_the_accuracy_runs_again(monkeypat
     assert one.error.worst <= errors[worst]
     alone = epf.fit(AR(), series[worst], one.method, seed=one.seed)
     assert_same((one.state, one.record), (alone.state, alone.record))
+    monkeypatch.setattr("epf.run._default.Round.contradicts", lambda self, other: np.array([True, False]))
+    panel = epf.fit_panel(AR(), series, accuracy=accuracy)
+    for key in series:
+        said = any("Two runs contradict each other: a is" in found.sentence for found in panel[key].verdict.findings)
+        assert said == (errors[key] > accuracy)
+        assert panel.levels[key] == panel[key].verdict.level
+        assert not said or panel.levels[key] >= 1
 
 
 @pytest.mark.slow

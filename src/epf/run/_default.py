@@ -93,6 +93,7 @@ class Search:
         self.best: Result | None = None
         self._accuracy, self._budget = accuracy, budget
         self._chosen: Round | None = None
+        self._failed: list[Caveat] = []
 
     def take(self, result: Result) -> None:
         """The result of `method`."""
@@ -111,8 +112,21 @@ class Search:
         done = result.interrupted or len(self.rounds) == MOST_ROUNDS
         self.method = None if done else enlarged(self.method, result, self._accuracy, left / max(seconds, 1e-3))
 
+    def fail(self, error: Exception) -> None:
+        """A larger run failed: what the smaller ones have found is not lost."""
+        assert self.method is not None
+        size, what = size_of(self.method, self.rounds[-1].inside), str(error).partition(":")[0].rstrip(".")
+        said = f"A larger run, with {size}, failed: {what}. The answer is that of a smaller one."
+        self.method, self._failed = None, [Caveat(1, said)]
+
     def doubts(self) -> list[Caveat]:
-        """A run that contradicts the best one: one of the two certificates is wrong, and nobody knows which."""
+        """What speaks against the best run: a larger one that failed, or one that contradicts it.
+
+        Of two that contradict each other one certificate is wrong, and nobody knows which.
+        """
+        return [*self._failed, *self._contradictions()]
+
+    def _contradictions(self) -> list[Caveat]:
         chosen = self._chosen
         for other in self.rounds:
             if chosen is None or other is chosen or not np.isfinite(other.error.worst):
@@ -132,19 +146,16 @@ def reach(
     method: Filter, run: Callable[[Filter], Result], accuracy: float, budget: float
 ) -> tuple[Result, list[Round]]:
     """Run `method`, and larger ones, one after the other: the best result, and all rounds."""
-    search, failed = Search(method, accuracy, budget), []
+    search = Search(method, accuracy, budget)
     while search.method is not None:
         try:
             search.take(run(search.method))
         except NumericalError as error:
             if search.best is None:
                 raise
-            # What the smaller ones have found is not lost.
-            size, what = size_of(search.method, search.rounds[-1].inside), str(error).partition(":")[0].rstrip(".")
-            failed = [Caveat(1, f"A larger run, with {size}, failed: {what}. The answer is that of a smaller one.")]
-            break
+            search.fail(error)
     assert search.best is not None
-    if doubts := [*failed, *search.doubts()]:
+    if doubts := search.doubts():
         search.best.method_facts = search.best.method_facts.also(doubts)
     return search.best, search.rounds
 

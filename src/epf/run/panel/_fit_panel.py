@@ -93,9 +93,11 @@ def fit_panel(
                 for one, entry in _run(model, pending.pop(0), levels, progress, mapped, chunk, side_by_side):
                     search = searches[one.key]
                     if entry.failed:
-                        search.method = None
-                        if search.best is None:  # a larger method that fails leaves the answer of the smaller one
-                            failed[one.key] = _failure(entry.result())
+                        error = _failure(entry.result())
+                        if search.best is None:
+                            search.method, failed[one.key] = None, error
+                        else:
+                            search.fail(error)
                         continue
                     if method is None:
                         result = entry.result()
@@ -114,6 +116,7 @@ def fit_panel(
     for key, entry in entries.items():
         if method is None:
             entry.chosen = "; ".join(str(one) for one in searches[key].rounds)
+            entry.doubts = searches[key].doubts()
     for one in series:
         if one.key not in entries and one.key not in failed:
             failed[one.key] = EPFError("The run was interrupted before this series.")

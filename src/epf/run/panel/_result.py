@@ -1,12 +1,13 @@
 """What a panel leaves with the user: a Result per series, one table, one xarray, one page."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from epf.errors import EPFError
+from epf.filters._base import Caveat
 from epf.model._model import StateSpaceModel
 from epf.results._result import Result
 from epf.results._verdict import LEVELS, MethodFacts
@@ -27,6 +28,8 @@ class Entry:
 
     chosen: str | None = None
     """The rounds of the default."""
+    doubts: Sequence[Caveat] = ()
+    """What its other rounds say against this one."""
 
     def __init__(self, work: Work, part: Part, chunk: list[Series], i: int) -> None:
         self.work, self.part, self.chunk, self.i = work, part, chunk, i
@@ -48,6 +51,8 @@ class Entry:
         result.dates = None if one.dates is None else one.dates[:count]
         if self.chosen is not None:
             result.settings["chosen"] = self.chosen
+        if self.doubts:
+            result.method_facts = result.method_facts.also(self.doubts)
         return result
 
 
@@ -99,7 +104,9 @@ class PanelResult(Mapping[Key, Result]):
             part, work = entries[0].part, entries[0].work
             rows = rows_of(part, entries[0].chunk)
             level, worst = levels(rows, MethodFacts.of(work.method, part.state(0)))
-            found |= {one.series.key: (int(level[one.i]), float(worst[one.i])) for one in entries}
+            for one in entries:
+                said = max([int(level[one.i]), *(caveat.level for caveat in one.doubts)])
+                found[one.series.key] = said, float(worst[one.i])
         return {key: found[key] for key in self}
 
     @property
