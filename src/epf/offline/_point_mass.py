@@ -16,10 +16,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.errors import ModelError, UnsupportedModelError
 from epf.filters._base import BoundFilter, Filter, Info
-from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._laws import is_gaussian
 from epf.model._model import StateSpaceModel, initial_law, parameters, state_shape, traced, transition_law
 from epf.model._parameters import Parameters
+from epf.model._series import check_series
 from epf.model._settings import Rule, count, is_number, is_whole, number, require_count, setting
 from epf.numerics._compile import compiled
 from epf.numerics._keys import root_key
@@ -100,8 +100,8 @@ class PointMass(Filter):
         wider and would be cut. Use it as `epf.fit(model, y, epf.PointMass().refined(model, y))`.
         """
         rounds = require_count("refined", "rounds", rounds)
-        us = check_inputs(model, inputs, len(y))
-        ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
+        observations, us, _ = check_series(model, y, inputs)
+        ys = jnp.asarray(observations)
         method = self
         for _ in range(rounds):
             posterior, _ = run(method, model, ys, us)

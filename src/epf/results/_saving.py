@@ -17,10 +17,10 @@ import numpy as np
 
 from epf.errors import SettingError
 from epf.filters._base import Caveat, Info
+from epf.model._dates import as_integers
 from epf.model._model import StateSpaceModel
 from epf.offline._base import Draw, MarkovChains
 from epf.posterior._posterior import ErrorEstimate
-from epf.results._dates import as_integers
 from epf.results._record import Record
 from epf.results._verdict import MethodFacts
 from epf.storage._checkpoint import Wanted, leaves, malformed, owner, save_state, versions

@@ -8,8 +8,10 @@ import numpy as np
 from epf.errors import EPFError, SettingError, UnsupportedModelError, kind, warn
 from epf.filters._base import Filter
 from epf.filters._kalman import Kalman
-from epf.model._check import check_inputs, check_model, check_observations
+from epf.model._check import check_inputs
+from epf.model._date_checks import warn_of_gap
 from epf.model._model import StateSpaceModel
+from epf.model._series import check_series
 from epf.offline._base import Offline
 from epf.offline._point_mass import PointMass, run
 from epf.results._chains import Chains
@@ -182,8 +184,8 @@ def compare(
     if prior is not None:
         raise SettingError("compare(prior=...) is for several models: give them by name in place of one.")
     chosen = _by_name(methods)
-    us = check_inputs(model, inputs, len(y))
-    ys = check_observations(y, check_model(model, None if us is None else us[0]))
+    ys = check_series(model, y, inputs).ys
+    warn_of_gap(y)
     results: dict[str, Result | Chains] = {}
     refused: dict[str, str] = {}
     found: Exact | None = None
