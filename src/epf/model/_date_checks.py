@@ -30,7 +30,7 @@ def check_dates(y: Any, inputs: Any = None) -> None:
 def check_later(before: np.ndarray | None, data: Any, name: str) -> None:
     """Refuse rows that should follow the dates `before`, and do not."""
     dates = dates_of(data)
-    if before is None or dates is None or not len(dates):
+    if before is None or dates is None or not (len(before) and len(dates)):
         return
     _check_order(dates, name)
     if dates[0] <= before[-1]:
@@ -43,7 +43,7 @@ def check_later(before: np.ndarray | None, data: Any, name: str) -> None:
 def warn_of_gap(data: Any, before: np.ndarray | None = None, name: str = "y") -> None:
     """Warn of dates that leave steps out; `before` has the dates of the steps before."""
     dates, start = dates_of(data), 0
-    if dates is not None and before is not None:
+    if dates is not None and before is not None and len(before):
         dates, start = np.concatenate([before, dates]), len(before) - 1
     row = None if dates is None else first_gap(dates, start)
     if dates is not None and row is not None:
