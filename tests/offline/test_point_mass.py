@@ -15,6 +15,7 @@ from epf.filters._base import Info
 from epf.numerics._keys import root_key
 from epf.offline._grid_posterior import GridPosterior
 from epf.offline._point_mass import PointMass, run
+from epf.offline._state_grid import rounding
 from models import AR, VectorAR, grid_posterior, kalman
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -172,6 +173,38 @@ def test_refining_the_grid(float64):
     exact.check(result, 1e-4)
 
 
+class Level(epf.StateSpaceModel):
+    """A local level around 1000, with noise that a wide prior lets be less than single precision can tell."""
+
+    def prior(self):
+        return {"sd": dist.HalfNormal(300.0)}
+
+    def initial(self, p):
+        return dist.Normal(1000.0, 100.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(x, 150.0)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, p.sd)
+
+
+def test_refining_leaves_out_what_single_precision_cannot_resolve():
+    ys = 1000.0 + autoregression(40, 1.0, 150.0**2, 120.0**2, seed=3)
+    sd = np.linspace(2.0, 300.0, 150)
+    log_joint = [kalman(1.0, 150.0**2, 1.0, s**2, 1000.0, 100.0**2, ys)[2] + gaussian(s, 0.0, 300.0) for s in sd]
+    weights, _ = grid_posterior(np.array(log_joint))
+    mean = weights @ sd
+    result = answer(Level(), ys, PointMass(nodes=65, grid=61).refined(Level(), ys))
+    assert result.posterior.mean["sd"] == pytest.approx(mean, abs=0.1 * np.sqrt(weights @ (sd - mean) ** 2))
+
+
+def test_rounding_of_close_nodes_is_an_error():
+    mass = jnp.ones(9) / 9
+    assert rounding(jnp.linspace(999.0, 1001.0, 9), mass) < 1e-6
+    assert rounding(1000.0 + 1e-6 * jnp.arange(9.0), mass) > 1.0
+
+
 def check_reading(posterior, name, grid):
     """The density integrates to one, quantiles invert its integral, and its moments are the posterior's."""
     density = posterior.density(name, grid)
@@ -281,8 +314,9 @@ def test_the_error_is_estimated(float64):
 def test_a_grid_that_is_too_coarse_is_not_good():
     _, y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=1)
     model = epf.fix(AR(), {"v": 0.5})
-    with pytest.warns(AccuracyWarning, match="mostly from expansion"):
+    with pytest.warns(AccuracyWarning, match=r"mostly from expansion: make the grid finer or narrower \(grid="):
         coarse = epf.fit(model, y, PointMass(nodes=65, grid=9))
+    assert "budget" not in str(coarse.verdict)
     assert coarse.verdict.word == "do not trust"
     assert epf.fit(model, y, PointMass(nodes=65, grid=201)).verdict.word == "good"
 

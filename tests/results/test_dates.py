@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 import epf
-from epf.results._dates import dates_of, next_dates
+from epf.model._dates import dates_of, next_dates
 
 MODEL = epf.fix(epf.zoo.LocalLevel(), {"level_variance": 1469.0, "noise_variance": 15099.0})
 NILE = epf.datasets.nile() - 1000.0

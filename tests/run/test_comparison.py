@@ -58,6 +58,7 @@ def test_each_cell_has_its_number(compared):
     assert row["log_evidence"] == sir.log_evidence
     assert row["z"] == pytest.approx((sir.mean["c"] - kalman.mean["c"]) / kalman.sd["c"], rel=1e-5)
     assert row["r"] == pytest.approx(sir.sd["c"] / kalman.sd["c"], rel=1e-5)
+    assert (table.loc[("exact", "c"), "verdict"], row["verdict"]) == ("good", sir.verdict.word)
     assert (table.loc[("Kalman", "c"), "z"], table.loc[("Kalman", "c"), "r"]) == (0.0, 1.0)
     assert table.loc[("few", "c"), "seconds"] > 0.0
     # A setting that does not fit this model is a reason to leave a method out, not to end the comparison.
@@ -146,7 +147,23 @@ def test_a_method_that_cannot_names_one_that_can(model, method, can):
 def test_what_has_no_exact_answer_has_none():
     from epf.run._compare import _exact
 
-    assert _exact(VectorAR(), np.zeros((2, 2)), np.zeros((2, 1)), "auto") is None
+    assert _exact(VectorAR(), np.zeros((2, 2)), np.zeros((2, 1)), "auto", {}) is None
+
+
+def test_a_reference_that_does_not_trust_itself_is_not_taken(monkeypatch):
+    from epf.run import _compare as module
+
+    _, y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=20, seed=1)
+    monkeypatch.setattr(module, "PointMass", lambda: epf.PointMass(nodes=5, grid=3))
+    found = epf.compare(epf.zoo.Sin(), y, {"SIR": epf.SIR(20)})
+    assert found.exact is None
+    assert found.table["z"].isna().all()
+    assert "PointMass as the exact answer: do not trust. The mean of theta may be off" in repr(found)
+    assert "exact by" not in repr(found)
+    monkeypatch.setattr(module, "PointMass", lambda: epf.PointMass(nodes=49, grid=41))
+    found = epf.compare(epf.zoo.Sin(), y, {"SIR": epf.SIR(20)})
+    assert (found.exact.method, found.refused) == ("PointMass", {})
+    assert found.table.loc[("exact", "theta"), "verdict"] == "good"
 
 
 @pytest.mark.slow

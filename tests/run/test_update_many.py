@@ -6,12 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 
 import epf
 from epf.errors import DataError, EPFWarning, NumericalError
 from epf.model import _check as check
 from epf.run import _stepper as stepper
+from epf.run._incoming import Incoming
 from methods import FILTERS, assert_same, vector_case
 from models import AR
 
@@ -51,6 +53,20 @@ def test_rows_with_inputs():
     many = epf.Stream(model, FILTERS["Storvik"])
     many.update_many(y, inputs)
     assert_same_stream(many, single(model, FILTERS["Storvik"], y, inputs))
+    frames = epf.Stream(model, FILTERS["Storvik"])
+    frames.update_many(pd.DataFrame(y), pd.DataFrame(np.asarray(inputs)))
+    assert_same_stream(frames, many)
+
+
+def test_the_inputs_of_a_row_without_those_of_the_time():
+    class Timed(AR):
+        def transition(self, p, x, u, t):
+            return dist.Normal(p.a * x + t, 1.0)
+
+    for model, inputs in ((AR(), None), (AR(), [[3.0, 4.0]]), (Timed(), None), (Timed(), [[3.0, 4.0]])):
+        incoming = Incoming(model)
+        found = incoming.inputs(incoming.many([0.1], inputs, 0))
+        assert (None if found is None else found.tolist()) == inputs
 
 
 def test_a_row_that_is_warned_of():

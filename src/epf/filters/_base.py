@@ -160,6 +160,11 @@ class Filter(Settings):
         """What a reader should know of this method, whatever the data."""
         return ()
 
+    @property
+    def remedies(self) -> dict[str, str]:
+        """What helps against a part of the certificate, by its name, where the usual words do not fit this method."""
+        return {}
+
 
 @compiled
 def start(bound: BoundFilter, root: PRNGKeyArray) -> Any:

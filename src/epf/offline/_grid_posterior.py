@@ -83,7 +83,7 @@ def _rank(rising: Float[Array, " k"], value: Float[Array, ""]) -> Int[Array, ""]
 class GridPosterior(Posterior):
     """Log-masses of theta on the product of the axes, and of the state at its nodes given each theta.
 
-    `step_error` is the largest estimated relative error of a step's likelihood so far, averaged over theta.
+    `errors` has the largest estimated relative error of a step's likelihood so far, given each theta.
     """
 
     parameters: Parameters
@@ -91,12 +91,18 @@ class GridPosterior(Posterior):
     log_mass: Float[Array, " thetas"]
     x: Float[Array, "thetas nodes"]
     log_mass_x: Float[Array, "thetas nodes"]
-    step_error: Float[Array, ""]
+    errors: Float[Array, " thetas"]
     shape: tuple[int, ...]
 
     def mass(self) -> Float[Array, " thetas"]:
         """The posterior probability of each theta of the grid."""
         return jax.nn.softmax(self.log_mass)
+
+    @property
+    def step_error(self) -> Float[Array, ""]:
+        """The largest estimated relative error of a step's likelihood so far, averaged over theta."""
+        mass = self.mass()
+        return jnp.sum(jnp.where(mass > 0.0, mass * self.errors, 0.0))
 
     def log_density(self) -> Float[Array, "*points"]:
         """The joint log-density at the nodes, in the shape of the grid, with maximum 0."""

@@ -16,10 +16,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.errors import ModelError, UnsupportedModelError
 from epf.filters._base import BoundFilter, Filter, Info
-from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._laws import is_gaussian
 from epf.model._model import StateSpaceModel, initial_law, parameters, state_shape, traced, transition_law
 from epf.model._parameters import Parameters
+from epf.model._series import check_series
 from epf.model._settings import Rule, count, is_number, is_whole, number, require_count, setting
 from epf.numerics._compile import compiled
 from epf.numerics._keys import root_key
@@ -40,14 +40,14 @@ _GRID_WORDS = 'the number of points, 3 or more, or ranges or arrays by name, suc
 class PointMasses(eqx.Module):
     """Log-masses of theta on the grid (normalised after the first observation), and of x given each theta.
 
-    `error` is the largest estimated relative error of a step's likelihood so far, averaged over theta.
+    `errors` has the largest estimated relative error of a step's likelihood so far, given each theta.
     """
 
     axes: tuple[Axis, ...]
     log_mass: Compensated
     x: Float[Array, "thetas nodes"]
     log_mass_x: Float[Array, "thetas nodes"]
-    error: Float[Array, ""]
+    errors: Float[Array, " thetas"]
 
 
 def _is_grid(value: Any) -> bool:
@@ -93,18 +93,29 @@ class PointMass(Filter):
         count = self.nodes or (_NODES if _moves_gaussian(model) else _NODES_OF_HEAVY_TAILS)
         return BoundPointMass(model, params, self, StateFilter(count, self.width, self.states, shape))
 
+    @property
+    def remedies(self) -> dict[str, str]:
+        return {
+            "expansion": "make the grid finer or narrower (grid=..., or PointMass().refined(model, y)), or use more nodes",
+            "truncation": "make the grid wider (grid=...)",
+        }
+
     def refined(self, model: StateSpaceModel, y: Any, *, inputs: Any = None, rounds: int = 2) -> "PointMass":
         """The same method with its grid narrowed to where the log-posterior given `y` is within 30 nats of its peak.
 
-        Each round runs over the whole series, so the grid fits the posterior at its end and later; earlier posteriors are
-        wider and would be cut. Use it as `epf.fit(model, y, epf.PointMass().refined(model, y))`.
+        A theta whose likelihood the nodes cannot resolve, as its estimated error says, is left out. Each round runs over
+        the whole series, so the grid fits the posterior at its end and later; earlier posteriors are wider and would be
+        cut. Use it as `epf.fit(model, y, epf.PointMass().refined(model, y))`.
         """
         rounds = require_count("refined", "rounds", rounds)
-        us = check_inputs(model, inputs, len(y))
-        ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
+        observations, us, _ = check_series(model, y, inputs)
+        ys = jnp.asarray(observations)
         method = self
         for _ in range(rounds):
             posterior, _ = run(method, model, ys, us)
+            known = posterior.errors < 1.0
+            log_mass = jnp.where(known | ~jnp.any(known), posterior.log_mass, _NEVER)
+            posterior = eqx.tree_at(lambda p: p.log_mass, posterior, log_mass)
             log_density = np.asarray(compiled(GridPosterior.log_density)(posterior), float)
             grid = {}
             for i, (label, axis) in enumerate(zip(posterior.parameters.labels, posterior.axes, strict=True)):
@@ -135,7 +146,9 @@ class BoundPointMass(BoundFilter):
 
         log_prior, x, log_mass_x = in_batches(start, (theta,), _batch(of_state.count))
         log_mass = jnp.nan_to_num(log_prior + log_weight, nan=_NEVER, neginf=_NEVER)
-        return PointMasses(axes, Compensated.zero(log_mass.shape).add(log_mass), x, log_mass_x, jnp.zeros(()))
+        return PointMasses(
+            axes, Compensated.zero(log_mass.shape).add(log_mass), x, log_mass_x, jnp.zeros(log_mass.shape)
+        )
 
     def step(
         self, key: PRNGKeyArray, state: PointMasses, y: Float[Array, "*y"], u: Array | None
@@ -169,17 +182,15 @@ class BoundPointMass(BoundFilter):
         weighed = weigh(before, increments)
         relative = jnp.nan_to_num(increments - weighed.log_evidence, nan=_NEVER, posinf=_NEVER, neginf=_NEVER)
         log_mass = state.log_mass.add(jnp.where(weighed.collapsed, 0.0, relative))
-        mass = jnp.exp(weighed.log_weights)
-        error = jnp.maximum(state.error, jnp.sum(jnp.where(mass > 0.0, mass * errors, 0.0)))
         lost = jnp.isnan(increments) | (increments == jnp.inf) | ~matters
         info = Info(
             weighed.log_evidence, weighed.ess, jnp.asarray(False), weighed.collapsed, weighed.invalid, jnp.all(lost)
         )
-        return PointMasses(state.axes, log_mass, x, log_mass_x, error), info
+        return PointMasses(state.axes, log_mass, x, log_mass_x, jnp.maximum(state.errors, errors)), info
 
     def posterior(self, state: PointMasses) -> GridPosterior:
         log_mass, shape = state.log_mass.value, self.of_state.shape
-        return GridPosterior(self.parameters, state.axes, log_mass, state.x, state.log_mass_x, state.error, shape)
+        return GridPosterior(self.parameters, state.axes, log_mass, state.x, state.log_mass_x, state.errors, shape)
 
     def describe(self) -> dict[str, str]:
         settings, axes = self.settings, jax.eval_shape(self._axes)

@@ -24,7 +24,7 @@ from epf.model._laws import is_gaussian, log_prob, log_weight_observed, observed
 from epf.model._model import StateSpaceModel, advance, observation_law, transition_law
 from epf.model._parameters import Values
 from epf.model._tracing import is_affine
-from epf.offline._state_grid import Nodes, Spread, between, coarseness, linear_observation, place, spread
+from epf.offline._state_grid import Nodes, Spread, between, coarseness, linear_observation, place, rounding, spread
 
 
 class StateFilter(eqx.Module):
@@ -56,8 +56,9 @@ class StateFilter(eqx.Module):
     ) -> tuple[Float[Array, " nodes"], Float[Array, " nodes"], Float[Array, ""], Float[Array, ""]]:
         """Take in one observation: new nodes, their log-masses, log p(y_t | y_1:t-1) (0 if y is missing), and its error.
 
-        The error is an estimate relative to p(y_t | y_1:t-1): the mass beyond the outermost nodes, and the quadrature
-        errors of the sums over the old nodes and over the new ones (from the sum over every second node).
+        The error is an estimate relative to p(y_t | y_1:t-1): the mass beyond the outermost nodes, the quadrature
+        errors of the sums over the old nodes and over the new ones (from the sum over every second node), and rounding of
+        nodes that are close to each other.
         """
 
         def transition(x: Float[Array, ""]) -> Move:
@@ -86,7 +87,9 @@ class StateFilter(eqx.Module):
         after = _normalised(after)
         mass = jnp.exp(after)
         half = jnp.abs(2.0 * jnp.sum(mass[::2]) - 1.0)  # the error at twice the spacing is at least the root of it
-        error = beyond + coarseness(leads_to, gaussian, log_mass) + mass[0] + mass[-1] + half**2
+        error = (
+            beyond + coarseness(leads_to, gaussian, log_mass) + mass[0] + mass[-1] + half**2 + rounding(nodes.x, mass)
+        )
         return nodes.x, after, increment, error
 
     def _place(

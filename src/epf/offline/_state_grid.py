@@ -135,6 +135,12 @@ def coarseness(law: Spread, gaussian: bool, log_mass: Float[Array, " old"]) -> F
     return jnp.sum(jnp.where(rho > 0.0, 0.5 * (mass[1:] + mass[:-1]) * error, 0.0))
 
 
+def rounding(x: Float[Array, " nodes"], mass: Float[Array, " nodes"]) -> Float[Array, ""]:
+    """The average of the squared rounding error of a node over its distance to the next: nodes are rounded either way."""
+    ulps, gap = jnp.finfo(x.dtype).eps * jnp.abs(x[1:]), jnp.diff(x)
+    return jnp.sum(jnp.where(mass[1:] > 0.0, mass[1:] * jnp.square(ulps / gap), 0.0))
+
+
 def between(low: Float[Array, ""] | float, high: Float[Array, ""] | float, count: int) -> Nodes:
     """Equally spaced nodes with equal weights: nothing converges faster for a smooth density that vanishes at both ends."""
     step = (high - low) / (count - 1)

@@ -9,12 +9,13 @@ import numpy as np
 
 from epf.errors import SettingError
 from epf.filters._base import Filter
+from epf.model._date_checks import check_later, warn_of_gap
+from epf.model._dates import dates_of, next_dates
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.model._settings import require_number
 from epf.offline._base import Offline
 from epf.posterior._posterior import Posterior
-from epf.results._dates import dates_of, next_dates
 from epf.results._forecast import Forecast, forecast
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ class Answer(Generic[Method, Rows]):
         """Draws of the next `steps` states and observations; `inputs` has shape (steps, k) for a model with inputs."""
         if self.model is None:
             raise SettingError("forecast() needs the model: load the result with it, as in epf.load(path, model).")
+        check_later(self.dates, inputs, "inputs")
+        warn_of_gap(inputs, self.dates, "inputs")
         ahead = forecast(self.model, self.posterior, self.num_observations, steps, inputs, num_samples, seed)
         return ahead._replace(dates=next_dates(self.dates, steps))
 

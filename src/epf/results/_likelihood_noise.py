@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 
 from epf.filters._bank import Filters
 from epf.filters.marginal._marginal import MarginalEPF
-from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._model import StateSpaceModel, parameters
+from epf.model._series import check_series
 from epf.numerics._keys import root_key, step_key
 
 
@@ -49,8 +49,8 @@ def likelihood_noise(
         (2, 2)
     """
     method = MarginalEPF() if method is None else method
-    us = check_inputs(model, inputs, len(y))
-    ys = jnp.asarray(check_observations(y, check_model(model, None if us is None else us[0])))
+    observations, us, _ = check_series(model, y, inputs)
+    ys = jnp.asarray(observations)
     thetas = jnp.asarray(theta, float).reshape(-1, parameters(model).size)
     filters = Filters(method.particles, method.proposal, method.resampling)
 

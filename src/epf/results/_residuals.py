@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from epf.errors import DataError, SettingError
 from epf.filters._base import BoundFilter, Filter, Past, ReplayingFilter, start
-from epf.model._check import check_inputs, check_model, check_observations
+from epf.model._series import check_series
 from epf.model._settings import require_count, require_number
 from epf.numerics._compile import compiled
 from epf.numerics._keys import root_key, step_key
@@ -127,8 +127,7 @@ def residuals(result: Any, y: Any, inputs: Any, draws: int) -> Residuals:
     model, steps = result.model, result.num_observations
     if len(y) != steps:
         raise DataError(f"y has {len(y)} rows, and the result has {steps}: give the series that it was fitted to.")
-    us = check_inputs(model, inputs, steps)
-    ys = check_observations(y, check_model(model, None if us is None else us[0]))
+    ys, us, _ = check_series(model, y, inputs)
     bound, root = result.bound, root_key(result.seed)
     past = Past(jnp.asarray(ys), us, jnp.asarray(0)) if isinstance(bound, ReplayingFilter) else None
     found = _run(bound, root, start(bound, root), jnp.asarray(ys), us, past, draws)

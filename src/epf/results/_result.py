@@ -8,12 +8,12 @@ import equinox as eqx
 import numpy as np
 
 from epf.filters._base import BoundFilter, Filter, posterior_of
+from epf.model._dates import dates_of, joined
 from epf.model._model import StateSpaceModel
 from epf.offline._base import Sequential
 from epf.posterior._posterior import Posterior
 from epf.results._answer import Answer
 from epf.results._certificate import Certificate, certificate
-from epf.results._dates import dates_of, joined
 from epf.results._record import Record
 from epf.results._residuals import Residuals, residuals
 from epf.results._verdict import MethodFacts, Verdict, judge

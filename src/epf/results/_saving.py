@@ -17,10 +17,10 @@ import numpy as np
 
 from epf.errors import SettingError
 from epf.filters._base import Caveat, Info
+from epf.model._dates import as_integers
 from epf.model._model import StateSpaceModel
 from epf.offline._base import Draw, MarkovChains
 from epf.posterior._posterior import ErrorEstimate
-from epf.results._dates import as_integers
 from epf.results._record import Record
 from epf.results._verdict import MethodFacts
 from epf.storage._checkpoint import Wanted, leaves, malformed, owner, save_state, versions
@@ -52,7 +52,7 @@ def save(result: "Result", path: Any) -> None:
     facts = {
         "quantile_levels": [float(level).hex() for level in result.quantile_levels],
         "paused": list(result.paused),
-        "method": result.method_facts._asdict(),
+        "method": {**result.method_facts._asdict(), "remedies": dict(result.method_facts.remedies)},
     }
     _save(result, as_path("save", path), "result", result.past, result.inputs, facts, arrays, {})
 
@@ -222,7 +222,8 @@ def _are_facts_of_result(facts: dict[str, Any]) -> bool:
             all(0.0 <= float.fromhex(level) <= 1.0 for level in facts["quantile_levels"])
             and len(facts.get("paused", [])) <= _MAX_PAUSES
             and all(_is_count(t, 1) for t in facts.get("paused", []))
-            and method.keys() == set(MethodFacts._fields)
+            and method.keys() | {"remedies"} == set(MethodFacts._fields)  # not in files of the first versions
+            and all(isinstance(word, str) for pair in method.get("remedies", {}).items() for word in pair)
             and (particles is None or _is_count(particles, 1))
             and all(_is_count(level, 0, 2) and isinstance(sentence, str) for level, sentence in method["caveats"])
         )

@@ -4,7 +4,8 @@ The verdict on a filter's run is made from its certificate: it is good only if t
 Flags of single steps and caveats of the method come on top. Markov chains are judged by their convergence.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -38,10 +39,12 @@ class MethodFacts(NamedTuple):
 
     weighted_particles: int | None = None
     caveats: tuple[Caveat, ...] = ()
+    remedies: Mapping[str, str] = MappingProxyType({})
 
     @classmethod
     def of(cls, method: Filter | Sequential, state: Any) -> "MethodFacts":
-        return cls(method.weighted_particles, method.caveats(state))
+        remedies = method.remedies if isinstance(method, Filter) else {}
+        return cls(method.weighted_particles, method.caveats(state), remedies)
 
     def also(self, caveats: Iterable[Caveat]) -> "MethodFacts":
         """With further caveats."""
@@ -100,7 +103,7 @@ def judge_run(
 ) -> Verdict:
     """The verdict on `total` steps of a filter."""
     flags, particles = _flags(total, collapsed, invalid), _particles(facts.weighted_particles, np.asarray(ess, float))
-    return _worst_first([judge_error(error), *flags, *particles, *facts.caveats])
+    return _worst_first([judge_error(error, facts.remedies), *flags, *particles, *facts.caveats])
 
 
 def judge_chains(chains: "Chains") -> Verdict:
@@ -142,8 +145,8 @@ def _flags(total: int, collapsed: Flagged, invalid: Flagged) -> list[Caveat]:
     return found
 
 
-def judge_error(error: Certificate) -> Caveat:
-    """Whether the errors of all means and sds are within their limits, and what helps if not."""
+def judge_error(error: Certificate, remedies: Mapping[str, str] = MappingProxyType({})) -> Caveat:
+    """Whether the errors of all means and sds are within their limits, and what helps if not: `remedies`, or the usual."""
     if not error.labels:
         return Caveat(0, "The model has no unknown parameter.")
     mean, sd = error.total
@@ -156,7 +159,7 @@ def judge_error(error: Certificate) -> Caveat:
         return Caveat(0, f"At most, {off}.")
     part = cause({name: values[:, worst] for name, values in error.parts.items()})
     level = 1 if share[worst] <= 2.0 else 2
-    return Caveat(level, f"{off[0].upper()}{off[1:]}, mostly from {WORDS[part]}: {REMEDIES[part]}.")
+    return Caveat(level, f"{off[0].upper()}{off[1:]}, mostly from {WORDS[part]}: {remedies.get(part, REMEDIES[part])}.")
 
 
 def _particles(total: int | None, ess: np.ndarray) -> list[Caveat]:

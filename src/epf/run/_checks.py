@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from epf.errors import DataError, SettingError, kind, reason
+from epf.errors import SettingError, kind, reason
 from epf.filters._base import BoundFilter, Filter, start
 from epf.filters._multiple_model import MultipleModel
 from epf.model._check import Shapes
@@ -105,14 +105,6 @@ def check_quantile_levels(quantile_levels: Sequence[float]) -> Array:
             f"quantile_levels = {str(quantile_levels)[:100]}: give levels between 0 and 1, for example (0.05, 0.5, 0.95)."
         )
     return jnp.asarray(values)
-
-
-def check_length(y: Any) -> int:
-    """The number of observations."""
-    try:
-        return len(y)
-    except TypeError:
-        raise DataError(f"y is {kind(y)}: give an array or a list of observations, one row per time step.") from None
 
 
 def check_resumed(

@@ -8,13 +8,19 @@ import numpy as np
 from epf.errors import EPFError, SettingError, UnsupportedModelError, kind, warn
 from epf.filters._base import Filter
 from epf.filters._kalman import Kalman
-from epf.model._check import check_inputs, check_model, check_observations
+from epf.model._check import check_inputs
+from epf.model._date_checks import warn_of_gap
 from epf.model._model import StateSpaceModel
+from epf.model._series import check_series
+from epf.numerics._compile import compiled
 from epf.offline._base import Offline
+from epf.offline._grid_posterior import GridPosterior
 from epf.offline._point_mass import PointMass, run
+from epf.results._certificate import PARTS, Certificate
 from epf.results._chains import Chains
 from epf.results._result import Result
 from epf.results._tables import flat
+from epf.results._verdict import Flagged, MethodFacts, Verdict, judge_run
 from epf.run._checks import check_method
 from epf.run._compare_models import ModelComparison, compare_models
 from epf.run._fit import fit
@@ -40,18 +46,19 @@ class Numbers(NamedTuple):
 
 
 class Exact(NamedTuple):
-    """An exact posterior, and by which method."""
+    """An exact posterior, by which method, and what that says of itself."""
 
     method: str
     numbers: Numbers
     log_evidence: float
+    verdict: Verdict | None = None
 
 
 class Comparison:
     """What several methods made of the same series.
 
-    `results` has them by name; `refused` has a sentence for each method that could not serve the model. `table` is a
-    pandas.DataFrame with a row for every method and parameter:
+    `results` has them by name; `refused` has a sentence for each method that could not serve the model, or that could
+    not be taken for exact. `table` is a pandas.DataFrame with a row for every method and parameter:
 
     - mean, sd, 5% and 95% of the posterior after the last observation;
     - z = (mean - exact mean) / exact sd and r = sd / exact sd, where an exact posterior is known;
@@ -94,12 +101,12 @@ class Comparison:
                     "seconds": np.nan,
                     "growth": np.nan,
                     "log_evidence": self.exact.log_evidence,
-                    "verdict": "",
+                    "verdict": _word(self.exact.verdict),
                 }
         for name, result in self.results.items():
             numbers = Numbers.of(result)
             told = {"seconds": result.seconds, "growth": growth(result), "log_evidence": evidence(result)}
-            told |= {"verdict": _verdict(result)}
+            told |= {"verdict": _word(_verdict(result))}
             for i, label in enumerate(result.parameters.labels):
                 rows[name, label] = self._row(numbers, i) | told
         table = pd.DataFrame.from_dict(rows, orient="index")
@@ -168,9 +175,10 @@ def compare(
     before the data by name; they are equal without it.
 
     `methods` is a dictionary of methods by the names to show, or a list of methods or of their names ("sir", "pmmh").
-    `exact` is "auto" (the Kalman filter where it is exact, else epf.PointMass for a one-dimensional state and at most two
-    parameters, else none), None, or what to take for exact: a result, or a Dataset as `epf.score` takes. A method that
-    cannot serve the model is left out, and says why in `refused`. Ctrl-C ends the comparison with what there is.
+    `exact` is "auto" (the Kalman filter where it is exact, else epf.PointMass for a one-dimensional state and at most
+    two parameters, if its own verdict is good, else none), None, or what to take for exact: a result, or a Dataset as
+    `epf.score` takes. A method that cannot serve the model is left out, and says why in `refused`. Ctrl-C ends the
+    comparison with what there is.
 
     Examples:
         >>> found = epf.compare(model, y, {"SIR": epf.SIR(400), "Kalman": epf.Kalman()}, exact=result)
@@ -182,14 +190,14 @@ def compare(
     if prior is not None:
         raise SettingError("compare(prior=...) is for several models: give them by name in place of one.")
     chosen = _by_name(methods)
-    us = check_inputs(model, inputs, len(y))
-    ys = check_observations(y, check_model(model, None if us is None else us[0]))
+    ys = check_series(model, y, inputs).ys
+    warn_of_gap(y)
     results: dict[str, Result | Chains] = {}
     refused: dict[str, str] = {}
     found: Exact | None = None
     interrupted = False
     try:
-        found = _exact(model, ys, inputs, exact)
+        found = _exact(model, ys, inputs, exact, refused)
         for name, method in chosen.items():
             try:
                 results[name] = fit(model, ys, method, seed=seed, inputs=inputs, progress=progress)
@@ -227,11 +235,15 @@ def evidence(result: Result | Chains) -> float:
     return float("nan") if isinstance(result, Chains) else result.log_evidence
 
 
-def _verdict(result: Result | Chains) -> str:
+def _verdict(result: Result | Chains) -> Verdict | None:
     try:
-        return result.verdict.word
+        return result.verdict
     except ImportError:  # that on chains needs ArviZ
-        return ""
+        return None
+
+
+def _word(verdict: Verdict | None) -> str:
+    return "" if verdict is None else verdict.word
 
 
 def _by_name(methods: Any) -> dict[str, Filter | Offline]:
@@ -259,11 +271,12 @@ def _by_name(methods: Any) -> dict[str, Filter | Offline]:
     return found
 
 
-def _exact(model: StateSpaceModel, ys: np.ndarray, inputs: Any, exact: Any) -> Exact | None:
+def _exact(model: StateSpaceModel, ys: np.ndarray, inputs: Any, exact: Any, refused: dict[str, str]) -> Exact | None:
+    """The reference; one that does not call itself good is refused, unless the user gave it."""
     if exact is None:
         return None
     if isinstance(exact, Result | Chains):
-        return Exact(exact.settings["method"], Numbers.of(exact), evidence(exact))
+        return Exact(exact.settings["method"], Numbers.of(exact), evidence(exact), _verdict(exact))
     if hasattr(exact, "sel"):
         return _at_the_end(exact, len(ys))
     if exact != "auto":
@@ -272,9 +285,12 @@ def _exact(model: StateSpaceModel, ys: np.ndarray, inputs: Any, exact: Any) -> E
         )
     for attempt in (_by_kalman, _by_point_mass):
         try:
-            return attempt(model, ys, inputs)
+            found = attempt(model, ys, inputs)
         except UnsupportedModelError:
             continue
+        if found.verdict is None or not found.verdict.level:
+            return found
+        refused[f"{found.method} as the exact answer"] = f"{found.verdict.word}. {found.verdict.findings[0].sentence}"
     return None
 
 
@@ -293,7 +309,7 @@ def _at_the_end(exact: Any, t: int) -> Exact:
 
 def _by_kalman(model: StateSpaceModel, ys: np.ndarray, inputs: Any) -> Exact:
     result = fit(model, ys, Kalman(), inputs=inputs, progress=False)
-    return Exact("Kalman", Numbers.of(result), result.log_evidence)
+    return Exact("Kalman", Numbers.of(result), result.log_evidence, result.verdict)
 
 
 def _by_point_mass(model: StateSpaceModel, ys: np.ndarray, inputs: Any) -> Exact:
@@ -302,4 +318,11 @@ def _by_point_mass(model: StateSpaceModel, ys: np.ndarray, inputs: Any) -> Exact
     method = PointMass().refined(model, ys, inputs=inputs)
     us = check_inputs(model, inputs, len(ys))
     posterior, info = run(method, model, jnp.asarray(ys), us)
-    return Exact("PointMass", Numbers.of(posterior), float(np.sum(np.asarray(info.log_evidence), dtype=np.float64)))
+    estimate = compiled(GridPosterior.error)(posterior)
+    error = Certificate(
+        posterior.parameters.labels, {name: np.asarray(getattr(estimate, name), float) for name in PARTS}
+    )
+    collapsed, invalid = (Flagged().after(np.asarray(each), 1) for each in (info.collapsed, info.invalid))
+    verdict = judge_run(error, len(ys), collapsed, invalid, info.ess, MethodFacts.of(method, None))
+    log_evidence = float(np.sum(np.asarray(info.log_evidence), dtype=np.float64))
+    return Exact("PointMass", Numbers.of(posterior), log_evidence, verdict)

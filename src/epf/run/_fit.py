@@ -14,8 +14,9 @@ from epf.errors import NumericalError, SettingError, warn
 from epf.filters._base import Filter, ReplayingFilter, start, strong
 from epf.filters._devices import Devices, check_alike
 from epf.filters._islands import on_devices, spread, together
-from epf.model._check import check_inputs, check_model, check_observations
+from epf.model._date_checks import check_later, warn_of_gap
 from epf.model._model import StateSpaceModel
+from epf.model._series import check_series
 from epf.model._settings import check_seed, require_number
 from epf.numerics._keys import root_key, step_key
 from epf.offline._base import MarkovChains, Offline, Sequential
@@ -25,7 +26,6 @@ from epf.run._answer import filter_result
 from epf.run._checks import (
     QUANTILE_LEVELS,
     check_capacity,
-    check_length,
     check_memory,
     check_memory_of_state,
     check_method,
@@ -97,11 +97,12 @@ def fit(
     chosen is in `result.settings` and `result.method`. With a `method` it runs that one, as it is.
 
     `y` has shape (T,) or (T, m), NaN where a value is missing; the dates of a pandas or xarray index come back in the
-    history, forecasts and plots. `inputs` has shape (T, k). `quantile_levels` are the quantiles that the history keeps at
-    every step. `progress` shows or hides the progress bar; by default it is shown on a terminal. `resume_from` continues
-    an earlier result of the same model, method and seed with further observations, bit for bit as if they had been there
-    from the start; Markov chains (PMMH, ParticleGibbs) continue with the same observations and more draws instead. Ctrl-C
-    ends a run with what it has. `devices`, a number or a list, share the islands of the method's filter.
+    history, forecasts and plots. `inputs` has shape (T, k), and the index of y if both have one. `quantile_levels` are
+    the quantiles that the history keeps at every step. `progress` shows or hides the progress bar; by default it is
+    shown on a terminal. `resume_from` continues an earlier result of the same model, method and seed with further
+    observations, bit for bit as if they had been there from the start; Markov chains (PMMH, ParticleGibbs) continue with
+    the same observations and more draws instead. Ctrl-C ends a run with what it has. `devices`, a number or a list,
+    share the islands of the method's filter.
 
     Examples:
         >>> result = epf.fit(model, y, epf.SIR(400))  # epf.fit(model, y) chooses a method; it takes half a minute
@@ -115,10 +116,12 @@ def fit(
     accuracy = require_number("fit", "accuracy", accuracy, above=0.0)
     budget = require_number("fit", "budget", budget, above=0.0)
     levels, seed = check_quantile_levels(quantile_levels), check_seed(seed)
-    before = resume_from.num_observations if isinstance(resume_from, Result) else 0
-    us = check_inputs(model, inputs, check_length(y), before)
-    shapes = check_model(model, None if us is None else us[0])
-    ys = check_observations(y, shapes)
+    before, dates = 0, None
+    if isinstance(resume_from, Result):
+        before, dates = resume_from.num_observations, resume_from.dates
+    ys, us, shapes = check_series(model, y, inputs, before)
+    check_later(dates, y, "y")
+    warn_of_gap(y, dates)
     if method is not None:
         check_memory(method, model, shapes)
     with memory_errors(method):

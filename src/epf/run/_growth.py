@@ -144,7 +144,7 @@ def _caught_up(larger: "Stream", stream: "Stream", due: int) -> "Stream | None":
     rows = stream._incoming.like(ys, us)
     try:
         while larger.num_observations < due:
-            larger._advance(rows.some(larger.num_observations, due), None, 0.0)
+            larger._advance(rows.some(larger.num_observations, due), 0.0)
     except Exception:  # whatever it is, the update itself has succeeded
         return None
     return larger

@@ -10,8 +10,9 @@ import numpy as np
 
 from epf.errors import DataError
 from epf.model._check import Shapes, check_inputs, check_model, check_observations, plain_row
+from epf.model._date_checks import check_dates, warn_of_gap
 from epf.model._model import TIME_COLUMNS, StateSpaceModel, time_columns, uses_time
-from epf.run._checks import check_length
+from epf.model._series import check_length
 
 
 class Rows(NamedTuple):
@@ -45,11 +46,19 @@ class Incoming:
 
     def many(self, y: Any, inputs: Any, t: int) -> Rows:
         """Several of them."""
-        return self._checked(y, inputs, check_length(y), t)
+        rows = self._checked(y, inputs, check_length(y), t)
+        check_dates(y, inputs)
+        warn_of_gap(y)
+        return rows
 
     def like(self, ys: np.ndarray, us: np.ndarray | None) -> Rows:
         """Rows that were taken in before."""
         return Rows(ys, us, self._shapes or check_model(self._model, None if us is None else us[0]))
+
+    def inputs(self, rows: Rows) -> np.ndarray | None:
+        """The first row of inputs (1, k), without the columns of the time index."""
+        given = rows.columns - self._hidden
+        return rows.us[:1, :given] if rows.us is not None and given else None
 
     def taken(self, rows: Rows) -> None:
         """Rows to come must be like these."""

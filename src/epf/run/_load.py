@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
 from epf.filters._base import Filter, start
+from epf.model._dates import from_integers
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._keys import root_key
@@ -17,7 +18,6 @@ from epf.offline._base import Offline
 from epf.posterior._posterior import ParticlePosterior
 from epf.results import _saving as saving
 from epf.results._chains import Chains
-from epf.results._dates import from_integers
 from epf.results._result import Result
 from epf.run._checks import check_method
 from epf.storage._checkpoint import Saved, bind, check_header, load_state, number

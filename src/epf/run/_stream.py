@@ -33,7 +33,7 @@ from epf.run._checks import (
 )
 from epf.run._default import ACCURACY, choose
 from epf.run._growth import Growth
-from epf.run._incoming import Incoming, Rows, as_row
+from epf.run._incoming import Incoming, Rows
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._saved_stream import facts_of, facts_to_save, layouts, position_of
 from epf.run._stepper import ROOM, Stepper, fields, row_of
@@ -125,7 +125,7 @@ class Stream:
     def update(self, y: Any, u: Any = None) -> Info:
         """Take in one observation (a number or a row, NaN where missing) and this step's inputs, if the model has any."""
         began = time.perf_counter()
-        return row_of(self._advance(self._incoming.one(y, u, self.num_observations), u, began), 0)
+        return row_of(self._advance(self._incoming.one(y, u, self.num_observations), began), 0)
 
     def update_many(self, y: Any, inputs: Any = None) -> Info:
         """Take in a backlog, one row per observation: the same bits as an update for each row, in less time.
@@ -136,11 +136,11 @@ class Stream:
         rows, found, first = self._incoming.many(y, inputs, self.num_observations), [], 0
         while first < len(rows.ys):
             some = rows.some(first, first + (ROOM if self._watch is None else 1))
-            found.append(self._advance(some, None if inputs is None else inputs[first], time.perf_counter()))
+            found.append(self._advance(some, time.perf_counter()))
             first += len(found[-1].ess)
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
-    def _advance(self, rows: Rows, u: Any, began: float) -> Info:
+    def _advance(self, rows: Rows, began: float) -> Info:
         """Take in these rows, up to the first that is to be warned of; the Info of those that were."""
         t = self.num_observations
         check_capacity(self.method, t + len(rows.ys))
@@ -158,7 +158,7 @@ class Stream:
                 self._look_at(row_of(steps.info, slice(last, None)), t)
             except BaseException:  # the stream is as it was before this row
                 if last:
-                    self._advance(rows.some(0, last), u, began)
+                    self._advance(rows.some(0, last), began)
                 raise
         self._changing = True
         try:
@@ -176,7 +176,7 @@ class Stream:
             if len(self._uncounted) == _UNCOUNTED:
                 self._counted, self._uncounted = self._observed, ()
             if self._watch is not None:
-                self._watch.push(self, packed, as_row(u), rows.ys, time.perf_counter() - began)
+                self._watch.push(self, packed, self._incoming.inputs(rows), rows.ys, time.perf_counter() - began)
         finally:
             self._changing = False
         if self._growth is not None:

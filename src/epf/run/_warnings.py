@@ -51,7 +51,7 @@ def warn_of_steps(info: Info, last: int, result: object = None) -> None:
 def warn_of_error(result: Result) -> None:
     """Warn of a certificate that is too large and of data that say too little; of steps `warn_of_steps` has warned."""
     of_data = [caveat for caveat in (NOTHING, ROUNDED) if caveat in result.method_facts.caveats]
-    for level, sentence in (judge_error(result.error), *of_data):
+    for level, sentence in (judge_error(result.error, result.method_facts.remedies), *of_data):
         if level:
             warn(f"The posterior is {LEVELS[level]}. {sentence}", AccuracyWarning, result)
 

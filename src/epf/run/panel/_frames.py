@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from epf.errors import DataError, SettingError, kind, reason, warn
-from epf.run.panel._series import Given, as_key
+from epf.errors import DataError, SettingError, kind, reason
+from epf.model._date_checks import first_gap
+from epf.run.panel._series import Given, as_key, warn_of_uneven
 
-_UNEVEN = 1.5  # the longest step over the shortest, above which times are uneven: months and quarters are below
 ROWS = "rows"
 
 
@@ -67,12 +67,11 @@ def from_frame(frame: Any, by: str | None, time: str | None, y: Any, inputs: Any
             yield _one(key, rows, values, covariates, times, step, uneven)
         except DataError as error:
             yield Given(key, error)
-    if uneven:
-        warn(
-            f"The times of {len(uneven)} series (the first: {uneven[0]!r}) are uneven, and each row is taken for one step: "
-            f'say step="D" (or another frequency of pandas, or a number) to make absent rows missing observations, or '
-            f'step="{ROWS}" if rows are steps.'
-        )
+    warn_of_uneven(
+        uneven,
+        'say step="D" (or another frequency of pandas, or a number) to make absent rows missing observations, or '
+        f'step="{ROWS}" if rows are steps',
+    )
 
 
 def _one(
@@ -90,7 +89,7 @@ def _one(
         twice = when[1:][gaps == np.zeros_like(gaps)][0]
         raise DataError(f"The time {twice} is there twice: give one row per time.")
     if step is None or step == ROWS:
-        if step is None and len(gaps) and gaps.max() > _UNEVEN * gaps.min():
+        if step is None and first_gap(when) is not None:
             uneven.append(key)
         y, u = values[rows], None if covariates is None else covariates[rows]
     else:

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epf.errors import DataError, EPFError, kind
+from epf.errors import DataError, EPFError, kind, warn
 from epf.filters._base import Filter
 from epf.model._check import Shapes, check_inputs, check_model, check_observations
+from epf.model._date_checks import check_dates, first_gap
+from epf.model._dates import dates_of
 from epf.model._model import StateSpaceModel
+from epf.model._series import check_length
 from epf.model._settings import is_whole
-from epf.results._dates import dates_of
-from epf.run._checks import check_capacity, check_length
+from epf.run._checks import check_capacity
 
 Key = str | int
 
@@ -66,12 +68,26 @@ def from_arrays(data: Any, inputs: Any, lengths: Any) -> Iterable[Given]:
     if lengths is not None:
         rows = [(key, y[:end], u if u is None else u[:end]) for (key, y, u), end in _ends(rows, lengths)]
     seen: set[Key] = set()
+    uneven: list[Any] = []
     for key, y, u in rows:
         name = as_key(key)
         if name in seen:
             raise DataError(f"Two series of the panel have the key {name!r}: give each its own.")
         seen.add(name)
-        yield Given(name, y, u, dates_of(y))
+        dates = dates_of(y)
+        if dates is not None and first_gap(dates) is not None:
+            uneven.append(name)
+        yield Given(name, y, u, dates)
+    warn_of_uneven(uneven, "make absent rows missing observations with asfreq, or give arrays if rows are steps")
+
+
+def warn_of_uneven(keys: list[Any], remedy: str) -> None:
+    """One warning for all series whose times have gaps."""
+    if keys:
+        warn(
+            f"The times of {len(keys)} series (the first: {keys[0]!r}) are uneven, and each row is taken for one step: "
+            f"{remedy}."
+        )
 
 
 def _inputs_of(inputs: Any, i: int, count: int) -> Any:
@@ -109,6 +125,7 @@ def checked(
             if shapes is None:
                 shapes = check_model(model, None if us is None else us[0])
             ys = check_observations(one.y, shapes)
+            check_dates(one.y, one.inputs)
             width = None if us is None else us.shape[1]
             if found and width != inputs:
                 raise DataError(

@@ -28,6 +28,15 @@ def dates_of(y: Any) -> np.ndarray | None:
     return index.to_numpy().astype(_UNIT)
 
 
+def labels_of(data: Any) -> Any:
+    """The dates, or whatever an index of pandas has, or None."""
+    dates = dates_of(data)
+    if dates is not None:
+        return dates
+    index = _index_of(data)
+    return index if type(index).__module__.startswith("pandas") else None  # lists have a method of that name
+
+
 def _index_of(y: Any) -> Any:
     if getattr(y, "dims", None):  # an xarray.DataArray
         return y.indexes.get(y.dims[0])
