@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from epf.numerics._compile import is_tracing
 
@@ -36,7 +37,7 @@ class _Arguments:
 def _content(leaf: Any) -> Hashable:
     if not isinstance(leaf, np.ndarray | jax.Array):
         return type(leaf), leaf
-    if isinstance(leaf, jax.core.Tracer) or leaf.nbytes > _LARGEST:
+    if isinstance(leaf, Tracer) or leaf.nbytes > _LARGEST:
         raise TypeError
     array = np.asarray(leaf)
     return type(leaf), array.shape, array.dtype.str, bool(getattr(leaf, "weak_type", False)), array.tobytes()
