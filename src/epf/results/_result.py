@@ -164,8 +164,11 @@ class Result(Answer[Filter | Sequential, Record]):
         return plot_history(self, truth, ax, states, y)
 
     def plot_states(self, y: Any = None, truth: Any = None, ax: Any = None, *, smoothed: Any = None) -> Any:
-        """The filtered states over time, with the observations, and the states of `smoothed=epf.smooth(...)` if given."""
-        from epf.results._plots import plot_states
+        """The filtered states over time, with the observations, and the states of `smoothed=epf.smooth(...)` if given.
+
+        Observations on another scale, such as counts of a log-rate, have panels of their own, after those of the state.
+        """
+        from epf.results._state_plots import plot_states
 
         return plot_states(self, y, truth, ax, smoothed)
 
