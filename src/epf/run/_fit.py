@@ -172,12 +172,10 @@ def _fit_default(
     accuracy: float,
     budget: float,
 ) -> Result:
-    runs = count(1)
-
     def one(method: Filter) -> Result:
         return _fit_filter(model, ys, us, method, seed, levels, progress, None, None, next(runs))
 
-    began = time.perf_counter()
+    began, runs = time.perf_counter(), count(1)
     result, rounds = reach(choose(model, None if us is None else us[0]), one, accuracy, budget)
     result.settings["chosen"] = "; ".join(str(one) for one in rounds)
     result.seconds = time.perf_counter() - began
