@@ -7,7 +7,8 @@ import numpy as np
 from experiments.real import nile
 from experiments.real.outcome import run
 
-from epf.results._plots import BLUE, GREY, ORANGE, draw_parameter, label_time
+from epf.results._panels import BLUE, GREY, ORANGE, label_time
+from epf.results._plots import draw_parameter
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -124,7 +124,8 @@ def draw(example: Any, result: epf.Result, path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from epf.results._plots import BLUE, GREY, ORANGE, draw_parameter, label_time
+    from epf.results._panels import BLUE, GREY, ORANGE, label_time
+    from epf.results._plots import draw_parameter
 
     y = example.data()
     series = y.to_frame() if y.ndim == 1 else y

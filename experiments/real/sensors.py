@@ -170,7 +170,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from epf.results._plots import BLUE, ORANGE
+    from epf.results._panels import BLUE, ORANGE
 
     figure = plt.figure(figsize=(8, 6.4), layout="constrained")
     grid = figure.add_gridspec(2, 2)

@@ -174,7 +174,7 @@ def draw(y: pd.Series, watched: pd.DataFrame, path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from epf.results._plots import BLUE, ORANGE
+    from epf.results._panels import BLUE, ORANGE
 
     figure, axes = plt.subplots(3, 1, figsize=(8, 8), layout="constrained")
     alarms = watched["alarm"].to_numpy()

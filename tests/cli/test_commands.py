@@ -232,5 +232,17 @@ def test_methods_by_name():
 
 @pytest.mark.parametrize("name", ["fit", "compare", "simulate", "stream"])
 def test_help_shows_examples(name, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    assert f"epf {name}" in run(name, "--help").output
+    monkeypatch.setenv("COLUMNS", "400")  # no line of help is broken
+    said = run(name, "--help").output
+    assert f"epf {name}" in said
+    assert ("chosen for the model" in said) == (name in ("fit", "stream"))
+
+
+def test_missing_inputs_are_asked_for_by_their_option(tmp_path):
+    (tmp_path / "m.py").write_text(
+        "import epf, numpyro.distributions as dist\n"
+        "class Driven(epf.zoo.Sin):\n"
+        "    def transition(self, p, x, u):\n"
+        "        return dist.Normal(p.theta * x + u[0], 1.0)\n"
+    )
+    assert "--inputs" in run("explain", f"{tmp_path / 'm.py'}:Driven", code=2).stderr

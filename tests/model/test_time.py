@@ -112,7 +112,7 @@ def test_time_is_no_input_where_inputs_are_counted(y):
         stream.update(y[1], [1.0, 2.0])
     with pytest.raises(epf.errors.DataError, match=r"inputs has shape \(3, 1\), but there are 12 steps"):
         epf.fit(TimedInputs(), y, epf.SIR(20), inputs=TIMES[:3])
-    with pytest.raises(epf.errors.ModelError, match="its u is None, so give inputs"):
+    with pytest.raises(epf.errors.ModelError, match=r"its u is None, so give inputs \(inputs=.* --inputs"):
         epf.fit(TimedInputs(), y, epf.SIR(20))
 
 

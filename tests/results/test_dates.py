@@ -6,6 +6,7 @@ import pytest
 import xarray as xr
 
 import epf
+from epf.errors import DataError
 from epf.model._dates import dates_of, next_dates
 
 MODEL = epf.fix(epf.zoo.LocalLevel(), {"level_variance": 1469.0, "noise_variance": 15099.0})
@@ -59,6 +60,13 @@ def test_which_data_have_dates():
     assert dates_of(utc)[0] == np.datetime64("1870-12-31T23:06:32")
     array = xr.DataArray(NILE.to_numpy(), dims="time", coords={"time": NILE.index.to_numpy()})
     np.testing.assert_array_equal(dates_of(array), dates_of(NILE))
+
+
+def test_a_column_of_dates_should_be_the_index():
+    frame = pd.DataFrame({"flow": NILE.to_numpy(), "day": NILE.index})
+    with pytest.raises(DataError, match=r"Timestamp .*: make the dates its index, y\.set_index\('day'\)\.$"):
+        epf.fit(MODEL, frame, epf.Kalman())
+    np.testing.assert_array_equal(epf.fit(MODEL, frame.set_index("day"), epf.Kalman()).dates, dates_of(NILE))
 
 
 def test_a_continued_run_has_all_dates(result):

@@ -77,6 +77,20 @@ def test_pairs_states_and_forecasts(result):
     assert observed.get_xdata()[-1] == 30
 
 
+def test_observations_on_another_scale_have_their_own_panel(result):
+    """Counts of a log-rate: on one axis the state would be a flat line."""
+    counts = 100.0 * np.asarray(Y) + 500.0
+    state, observed = result.plot_states(counts)
+    assert [line.get_label() for line in state.get_lines()] == ["filtered mean"]
+    (dots,) = observed.get_lines()
+    np.testing.assert_allclose(dots.get_ydata(), counts)
+    assert (state.get_ylabel(), observed.get_ylabel()) == ("state", "observation")
+    assert len(result.plot(states=True, y=counts)) == 2 + 2
+    (panel,) = result.plot_states(counts, ax=result.plot_states()[0])  # one panel is all there is
+    assert "observed" in [line.get_label() for line in panel.get_lines()]
+    assert len(result.plot_states(np.stack([Y, Y], axis=1))) == 1 + 2
+
+
 def test_the_verdict_says_what_is_wrong(result):
     ess, ancestors, evidence, error = result.plot_diagnostics()
     np.testing.assert_array_equal(ess.get_lines()[0].get_ydata(), result.record.info.ess)

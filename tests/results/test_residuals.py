@@ -93,6 +93,21 @@ def test_particles_repeat_their_run(y):
     assert "in their 50% intervals" in repr(found)
 
 
+def test_the_marginal_filter_is_not_compiled_again(y, monkeypatch):
+    """Its program takes most of the time of a short fit. A step that is traced again would raise."""
+    model = epf.zoo.LocalLevel()
+    result = epf.fit(model, y[:20], epf.MarginalEPF(nodes=16), progress=False)
+
+    def traced_again(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(type(result.bound), "step", traced_again)
+    found = result.residuals(y[:20])
+    assert found.z.shape == (20,)
+    assert result.residuals(y[:20]) is found  # `plot_residuals` does not go through the series again
+    assert result.residuals(y[:20], draws=50) is not found
+
+
 def test_counts_are_spread_over_their_share():
     """All three in ten draws: a value with shares .2 below and .4 at it fills bins 2 to 5 with a quarter each."""
     one = np.array([4.0])

@@ -27,6 +27,7 @@ def test_a_saved_result_is_the_result(result, tmp_path):
         result.quantile_levels,
         result.seconds,
     )
+    assert repr(loaded.method) == repr(result.method) == "SIR(particles=200)"
     for a, b in zip(leaves((loaded.state, loaded.record)), leaves((result.state, result.record)), strict=True):
         np.testing.assert_array_equal(a, b)
     on = epf.fit(LEVEL, Y[30:], epf.SIR(200), seed=2, resume_from=loaded)

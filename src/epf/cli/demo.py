@@ -94,7 +94,8 @@ def _draw(results: list[tuple[str, Result, dict[str, Any]]], out: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from epf.results._plots import BLUE, GREY, draw_parameter
+    from epf.results._panels import BLUE, GREY
+    from epf.results._plots import draw_parameter
 
     panels = [(title, result, truth, label) for title, result, truth in results for label in result.parameters.labels]
     columns = (len(panels) + 1) // 2

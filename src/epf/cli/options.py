@@ -28,7 +28,10 @@ Inputs = Annotated[str, typer.Option(help="Columns of the inputs u, separated by
 Format = Annotated[str | None, typer.Option(help="csv, tsv, jsonl or parquet, if the file name does not say.")]
 OnError = Annotated[str, typer.Option(help="What to do with a malformed row: stop or skip.")]
 METHOD_NAMES = ", ".join(METHODS)
-Method = Annotated[str | None, typer.Option(help=f"One of {METHOD_NAMES}. [default: epf]")]
+Method = Annotated[
+    str | None,
+    typer.Option(help=f"One of {METHOD_NAMES}. [default: chosen for the model; with --particles or --order, epf]"),
+]
 Particles = Annotated[int | None, typer.Option(min=1, help="Number of particles.")]
 Order = Annotated[int | None, typer.Option(min=1, help="Order of the polynomials (epf, marginal).")]
 

@@ -4,6 +4,7 @@ All errors that can be known before the first step are raised here. Problems dur
 zero) are flagged by the filter and raised by `fit` and `Stream`.
 """
 
+from datetime import date
 from numbers import Real
 from typing import Any
 
@@ -167,7 +168,7 @@ def _numbers(values: Any, name: str, first: int) -> np.ndarray:
     except Exception:
         raise DataError(f"{name} cannot be read as an array: its rows must have the same length.") from None
     if array.dtype.kind not in "fiub":
-        array = _from_cells(np.asarray(values, dtype=object), name, first)
+        array = _from_cells(values, name, first)
     array = array.astype(np.float64)
     precise = np.dtype(jnp.zeros(()).dtype)
     with np.errstate(over="ignore"):
@@ -189,8 +190,9 @@ def _numbers(values: Any, name: str, first: int) -> np.ndarray:
     return stored
 
 
-def _from_cells(cells: np.ndarray, name: str, first: int) -> np.ndarray:
+def _from_cells(values: Any, name: str, first: int) -> np.ndarray:
     """Numbers from cells of any type; None and the NA of pandas mean missing."""
+    cells = np.asarray(values, dtype=object)
     numbers = np.full(cells.shape, np.nan)
     for index, cell in np.ndenumerate(cells):
         if isinstance(cell, Real | np.bool_):
@@ -200,7 +202,10 @@ def _from_cells(cells: np.ndarray, name: str, first: int) -> np.ndarray:
                 raise DataError(f"{name} is too large for a float at {_place_of(index, first)}: rescale it.") from None
         elif cell is not None and type(cell).__name__ != "NAType":
             place = f" at {_place_of(index, first)}" if index else ""
-            raise DataError(f"{name} holds {kind(cell)} ({str(cell)[:40]!r}){place}: convert it to a number.")
+            remedy = "convert it to a number"
+            if isinstance(cell, date) and len(index) > 1 and hasattr(values, "set_index"):  # a frame of pandas
+                remedy = f"make the dates its index, {name}.set_index({values.columns[index[1]]!r})"
+            raise DataError(f"{name} holds {kind(cell)} ({str(cell)[:40]!r}){place}: {remedy}.")
     return numbers
 
 

@@ -296,7 +296,9 @@ def _call(model: StateSpaceModel, method: str, *arguments: Any, **time: Any) -> 
         ) from error
     except Exception as error:
         no_inputs = "NoneType" in str(error) and len(arguments) == 3 and arguments[-1] is None
-        remedy = "its u is None, so give inputs" if no_inputs else "correct the method"
+        remedy = "correct the method"
+        if no_inputs:
+            remedy = "its u is None, so give inputs (inputs=... in Python, --inputs on the command line)"
         if isinstance(error, TypeError) and f".{method}()" in str(error) and "positional argument" in str(error):
             remedy = f"declare it as def {method}({_SIGNATURES[method]})"
         raise ModelError(f"{where} failed ({reason(error)}): {remedy}.") from error

@@ -73,6 +73,14 @@ class Settings(eqx.Module):
         """Check what joins several settings; each of them has passed its own check before."""
         return
 
+    def __repr__(self) -> str:
+        """What differs from the defaults. Equinox would also show defaults that are equal and not the same object, as those
+        of a method that was read from a file."""
+        given = [(field, getattr(self, field.name)) for field in dataclasses.fields(self)]
+        shown = [(field.name, value) for field, value in given if not eqx.tree_equal(value, field.default)]
+        words = [f"{k}={v!r}" if isinstance(v, Settings) else f"{k}={eqx.tree_pformat(v)}" for k, v in shown]
+        return f"{type(self).__name__}({', '.join(words)})"
+
 
 @lru_cache(maxsize=256)
 def _names(cls: type[Settings]) -> tuple[str, ...]:

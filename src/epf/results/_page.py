@@ -7,7 +7,9 @@ import numpy as np
 
 from epf.errors import DataError, SettingError, kind
 from epf.results._certificate import worst_mean
-from epf.results._plots import BLUE, GREY, ORANGE, WORST_MEAN, density_curves, time_label
+from epf.results._panels import BLUE, GREY, ORANGE, time_label
+from epf.results._plots import WORST_MEAN, density_curves
+from epf.results._state_plots import share_an_axis
 from epf.results._verdict import LEVELS, MEAN_LIMIT, judge
 from epf.storage._checkpoint import versions
 from epf.storage._files import as_path, make_folder, replace
@@ -181,7 +183,7 @@ def _states(result: Any, y: Any) -> list[Any]:
     mean, sd = (np.asarray(part).reshape(len(time), -1) for part in (result.record.state_mean, result.record.state_sd))
     seen = None if y is None else y.reshape(len(y), -1)[-len(time) :]
     at, charts = _thin(len(time)), []
-    together = seen is not None and seen.shape[1] == mean.shape[1]
+    together = seen is not None and share_an_axis(mean, sd, seen)
     for i in range(mean.shape[1]):
         figure = _figure(time_label(result), "state" if mean.shape[1] == 1 else f"state {i}")
         _band(figure, time[at], _numbers((mean - 2 * sd)[at, i]), _numbers((mean + 2 * sd)[at, i]), "two sds")
@@ -191,7 +193,7 @@ def _states(result: Any, y: Any) -> list[Any]:
         charts.append(figure)
     if seen is not None and not together:
         for i in range(seen.shape[1]):
-            charts.append(_figure(time_label(result), f"observation {i}"))
+            charts.append(_figure(time_label(result), "observation" if seen.shape[1] == 1 else f"observation {i}"))
             _dots(charts[-1], time, seen[:, i])
     return charts
 

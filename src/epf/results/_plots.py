@@ -8,11 +8,12 @@ import numpy as np
 from epf.errors import SettingError
 from epf.model._parameters import Parameters
 from epf.results._certificate import worst_mean
+from epf.results._panels import BLUE, GREY, ORANGE, label_time, panels
+from epf.results._state_plots import num_state_panels, plot_states
 from epf.results._tables import flat
 from epf.results._verdict import MEAN_LIMIT, judge
 
 WORST_MEAN = "error of a mean (sds)"
-BLUE, GREY, ORANGE = "#0072B2", "#555555", "#D55E00"  # Okabe and Ito's palette, safe for the colour-blind
 
 
 def plot_history(
@@ -21,8 +22,9 @@ def plot_history(
     """One panel per parameter: posterior mean and central interval over time, truth dashed; states if asked for."""
     with_states = states is not False and states is not None
     labels = _labels(result, None) if result.parameters.labels or not with_states else []
-    size = _state_size(result) if with_states else 0
-    axes, true = _panels(len(labels) + size, ax, "plot"), _true_values(result.parameters, truth)
+    room = None if ax is None else len(np.atleast_1d(ax)) - len(labels)
+    size = num_state_panels(result, y, room) if with_states else 0
+    axes, true = panels(len(labels) + size, ax, "plot"), _true_values(result.parameters, truth)
     for panel, label in zip(axes, labels, strict=False):
         draw_parameter(panel, result, label, BLUE)
         if label in true:
@@ -38,7 +40,7 @@ def plot_history(
 def plot_chains(result: Any, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
     """One panel per parameter: trace plots of all chains, truth dashed."""
     labels = result.parameters.labels
-    axes = _panels(len(labels), ax, "plot")
+    axes = panels(len(labels), ax, "plot")
     true = _true_values(result.parameters, truth)
     draws = np.concatenate([values.reshape(*values.shape[:2], -1) for values in result.draws.values()], axis=2)
     for i, (panel, label) in enumerate(zip(axes, labels, strict=True)):
@@ -57,7 +59,7 @@ def plot_comparison(comparison: Any, truth: dict[str, Any] | None = None, ax: An
     if not comparison.results:
         raise SettingError("There is nothing to plot: no method could learn the model.")
     params = next(iter(comparison.results.values())).parameters
-    axes = _panels(len(params.labels), ax, "plot")
+    axes = panels(len(params.labels), ax, "plot")
     true = _true_values(params, truth)
     table, t, exact = comparison.table, comparison.num_observations, comparison.exact
     colours = dict(zip(comparison.results, _colours(len(comparison.results)), strict=True))
@@ -109,7 +111,7 @@ def draw_parameter(panel: Any, result: Any, label: str, colour: str, name: str =
 def plot_density(result: Any, names: Any = None, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
     """The marginal posterior density of each parameter, with its prior as a thin line and the truth dashed."""
     labels = _labels(result, names)
-    axes = _panels(len(labels), ax, "plot_density", wide=True)
+    axes = panels(len(labels), ax, "plot_density", wide=True)
     true = _true_values(result.parameters, truth)
     for panel, label in zip(axes, labels, strict=True):
         grid, density, prior = density_curves(result, label)
@@ -185,60 +187,11 @@ def plot_pair(result: Any, names: Any = None, num_samples: int = 1000, seed: int
     return axes
 
 
-def plot_states(result: Any, y: Any = None, truth: Any = None, ax: Any = None, smoothed: Any = None) -> Any:
-    """Each component of the state over time, plus and minus two sds; observations as dots, the true states dashed.
-
-    The observations are shown if they have as many components as the state. `smoothed` is what `epf.smooth` found.
-    """
-    time, size = result.times, _state_size(result)
-    axes, seen, true = _panels(size, ax, "plot_states"), _columns(y), _columns(truth)
-    bands = [("filtered", BLUE, *(_columns(part) for part in (result.record.state_mean, result.record.state_sd)))]
-    if smoothed is not None:
-        bands.append(("smoothed", ORANGE, *_smoothed_moments(smoothed, len(time), size)))
-    for i, panel in enumerate(axes):
-        if seen is not None and seen.shape[1] == size:
-            panel.plot(time[-len(seen) :], seen[-len(time) :, i], ".", color=GREY, markersize=2, label="observed")
-        for name, colour, mean, sd in bands:
-            low, high = mean[:, i] - 2 * sd[:, i], mean[:, i] + 2 * sd[:, i]
-            panel.fill_between(time, low, high, color=colour, alpha=0.25, linewidth=0, label=f"{name}, two sds")
-            panel.plot(time, mean[:, i], color=colour, linewidth=1, label=f"{name} mean")
-        if true is not None:
-            panel.plot(time[-len(true) :], true[-len(time) :, i], "k--", linewidth=0.8, label="truth")
-        panel.set_ylabel("state" if size == 1 else f"state {i}")
-        panel.legend(frameon=False, fontsize="small", loc="best")
-    label_time(axes, result)
-    return axes
-
-
-def _columns(values: Any) -> Any:
-    """A series as a matrix with one row per time."""
-    if values is None:
-        return None
-    values = np.asarray(values, float)
-    return values.reshape(len(values), int(np.prod(values.shape[1:])))  # also of no rows, where -1 says nothing
-
-
-def _state_size(result: Any) -> int:
-    return int(np.prod(np.shape(result.record.state_mean)[1:]))
-
-
-def _smoothed_moments(smoothed: Any, steps: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    if not all(hasattr(smoothed, name) for name in ("mean", "sd", "lag")):
-        raise SettingError(f"The smoothed states must be what epf.smooth returns, and not {type(smoothed).__name__}.")
-    mean, sd = _columns(smoothed.mean), _columns(smoothed.sd)
-    if mean.shape != (steps, size):
-        raise SettingError(
-            f"The smoothed states have shape {mean.shape}, and the result has {steps} steps of {size}: "
-            "smooth the same series with the same model."
-        )
-    return mean, sd
-
-
 def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = None, ax: Any = None) -> Any:
     """Forecast of the next observations with 50% and 90% intervals, after the last observations if given."""
     ahead = result.forecast(steps, inputs=inputs)
     values = ahead.y.reshape(*ahead.y.shape[:2], -1)
-    axes = _panels(values.shape[2], ax, "plot_forecast")
+    axes = panels(values.shape[2], ax, "plot_forecast")
     seen = None if y is None else np.asarray(y, float).reshape(len(y), -1)[-4 * steps :]
     for i, panel in enumerate(axes):
         if seen is not None:
@@ -271,7 +224,7 @@ def plot_diagnostics(result: Any, ax: Any = None) -> Any:
     series.append(("log-evidence of a step", np.asarray(result.record.info.log_evidence)))
     if not np.isnan(worst_mean(result.record)).all():
         series.append((WORST_MEAN, worst_mean(result.record)))
-    axes = _panels(len(series), ax, "plot_diagnostics")
+    axes = panels(len(series), ax, "plot_diagnostics")
     for panel, (label, values) in zip(axes, series, strict=True):
         panel.plot(time, np.where(np.isfinite(values), values, np.nan), color=BLUE, linewidth=0.8)
         panel.set_ylabel(label)
@@ -284,28 +237,6 @@ def plot_diagnostics(result: Any, ax: Any = None) -> Any:
     axes[0].set_title(f"{verdict.word}: {verdict.findings[0].sentence}", fontsize="small", loc="left", wrap=True)
     label_time(axes, result)
     return axes
-
-
-def time_label(result: Any) -> str:
-    """What the axis of time shows."""
-    return "time step" if result.dates is None else ""
-
-
-def label_time(axes: Any, result: Any) -> None:
-    """Name the axis of time, or write short dates on it."""
-    axes[-1].set_xlabel(time_label(result))
-    if result.dates is not None:
-        shorten_dates(axes)
-
-
-def shorten_dates(axes: Any) -> None:
-    """Write short dates on the axis of time."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-    for panel in axes:
-        locator = AutoDateLocator(minticks=3, maxticks=8)
-        panel.xaxis.set_major_locator(locator)
-        panel.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def _true_values(params: Parameters, truth: dict[str, Any] | None) -> dict[str, float]:
@@ -331,20 +262,3 @@ def _places(result: Any, name: str) -> range:
         return range(part.start, part.stop)
     index = result.parameters.index(name)
     return range(index, index + 1)
-
-
-def _panels(count: int, ax: Any, what: str, wide: bool = False) -> Any:
-    """Axes for this many panels, or the user's own."""
-    import matplotlib.pyplot as plt
-
-    if ax is not None:
-        axes = np.atleast_1d(ax)
-        if axes.shape != (count,):
-            raise SettingError(
-                f"{what}(ax=...) has shape {axes.shape}, but there are {count} panels: give one per panel."
-            )
-        return axes
-    shape, size = ((1, count), (1 + 3 * count, 2.8)) if wide else ((count, 1), (7, 1 + 2.0 * count))
-    figure, axes = plt.subplots(*shape, sharex=not wide, squeeze=False, figsize=size)
-    figure.set_layout_engine("constrained")
-    return axes.ravel()

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from epf.errors import SettingError
-from epf.results._plots import BLUE, GREY, ORANGE, shorten_dates
+from epf.results._panels import BLUE, GREY, ORANGE, shorten_dates
 
 _BINS, _LAGS = 10, 20
 

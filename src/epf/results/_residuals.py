@@ -4,7 +4,7 @@
 
 Where model and posterior are right, u is uniform, z is standard normal, and neither depends on the past (Dawid 1984;
 Rosenblatt 1952). A result keeps no posterior but the last, so the filter goes through the series again, with the same seed
-and the same answers, and makes a forecast before each step.
+and the same answers, and forecasts are made from its state before each step.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from jaxtyping import Array, PRNGKeyArray
 from scipy.special import ndtri
 
 from epf.errors import DataError, SettingError
-from epf.filters._base import BoundFilter, Filter, Past, ReplayingFilter, start
+from epf.filters._base import BoundFilter, Filter, ReplayingFilter, start
 from epf.model._series import check_series
 from epf.model._settings import require_count, require_number
 from epf.numerics._compile import compiled
@@ -128,14 +128,33 @@ def residuals(result: Any, y: Any, inputs: Any, draws: int) -> Residuals:
     if len(y) != steps:
         raise DataError(f"y has {len(y)} rows, and the result has {steps}: give the series that it was fitted to.")
     ys, us, _ = check_series(model, y, inputs)
-    bound, root = result.bound, root_key(result.seed)
-    past = Past(jnp.asarray(ys), us, jnp.asarray(0)) if isinstance(bound, ReplayingFilter) else None
-    found = _run(bound, root, start(bound, root), jnp.asarray(ys), us, past, draws)
-    evidence, mean, sd, below, at = (np.asarray(part, float) for part in found)
+    asked = ys.tobytes(), None if us is None else np.asarray(us).tobytes(), draws
+    if result.last_residuals is None or result.last_residuals[0] != asked:
+        result.last_residuals = asked, _found(result, ys, us, draws)
+    return result.last_residuals[1]
+
+
+def _found(result: Any, ys: np.ndarray, us: Array | None, draws: int) -> Residuals:
+    # A filter that replays takes far longer to compile than to step; for the others, calls one by one would take longest.
+    run = _with_the_program_of_the_fit if isinstance(result.bound, ReplayingFilter) else _in_one_program
+    evidence, mean, sd, below, at = (np.asarray(part, float) for part in run(result, ys, us, draws))
     _check_series(np.asarray(result.record.info.log_evidence, float), evidence)
     gone = np.isnan(ys)
     below, at = np.where(gone, np.nan, below), np.where(gone, np.nan, at)
     return Residuals(result.times, np.asarray(ys, float), mean, sd, below, at, draws)
+
+
+def _in_one_program(result: Any, ys: np.ndarray, us: Array | None, draws: int) -> tuple[Array, ...]:
+    root = root_key(result.seed)
+    return _scan(result.bound, root, start(result.bound, root), jnp.asarray(ys), us, draws)
+
+
+def _with_the_program_of_the_fit(result: Any, ys: np.ndarray, us: Array | None, draws: int) -> list[np.ndarray]:
+    root, rows = root_key(result.seed), []
+    for i, (state, evidence) in enumerate(result.states_again(result, ys, us)):
+        found = _ahead(result.bound, root, state, jnp.asarray(i + 1), ys[i], None if us is None else us[i], draws)
+        rows.append((evidence, *map(np.asarray, found)))
+    return [np.stack(part) for part in zip(*rows, strict=True)]
 
 
 def _check_series(recorded: np.ndarray, again: np.ndarray) -> None:
@@ -146,20 +165,26 @@ def _check_series(recorded: np.ndarray, again: np.ndarray) -> None:
 
 
 @compiled
-def _run(
-    bound: BoundFilter, root: PRNGKeyArray, state: Any, ys: Array, us: Array | None, past: Past | None, draws: int
+def _scan(
+    bound: BoundFilter, root: PRNGKeyArray, state: Any, ys: Array, us: Array | None, draws: int
 ) -> tuple[Array, ...]:
-    """Log-evidence of each step; mean and sd of its forecast, and the shares of draws below y and at it."""
-    k_ahead, more = jax.random.split(root)[0], () if past is None else (past,)
+    """The log-evidence of each step, and what `_ahead` says of its forecast."""
 
     def step(state: Any, at: tuple[Array, Array, Array | None]) -> tuple[Any, tuple[Array, ...]]:
         t, y, u = at
-        _, ahead = draw_ahead(
-            bound.model, bound.posterior(state), step_key(k_ahead, t), draws, 1, None if u is None else u[None]
-        )
-        ahead = ahead[:, 0]
-        state, info = bound.step(step_key(root, t), state, y, u, *more)
-        shares = jnp.mean(ahead < y, axis=0), jnp.mean(ahead == y, axis=0)
-        return state, (info.log_evidence, jnp.mean(ahead, axis=0), jnp.std(ahead, axis=0), *shares)
+        forecast = _ahead(bound, root, state, t, y, u, draws)
+        state, info = bound.step(step_key(root, t), state, y, u)
+        return state, (info.log_evidence, *forecast)
 
     return jax.lax.scan(step, state, (jnp.arange(1, len(ys) + 1), ys, us))[1]
+
+
+@compiled
+def _ahead(
+    bound: BoundFilter, root: PRNGKeyArray, state: Any, t: Array, y: Any, u: Array | None, draws: int
+) -> tuple[Array, ...]:
+    """Mean and sd of the forecast of step t, and the shares of its draws below y and at it."""
+    key = step_key(jax.random.split(root)[0], t)
+    ahead = draw_ahead(bound.model, bound.posterior(state), key, draws, 1, None if u is None else u[None])[1][:, 0]
+    shares = jnp.mean(ahead < y, axis=0), jnp.mean(ahead == y, axis=0)
+    return jnp.mean(ahead, axis=0), jnp.std(ahead, axis=0), *shares

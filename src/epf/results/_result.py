@@ -1,6 +1,7 @@
 """Result: the answer of a method that has a posterior after each observation."""
 
 import os
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,10 @@ class Result(Answer[Filter | Sequential, Record]):
         """(steps done, seconds since the start of the run) after each block of the last run."""
         self.paused: tuple[int, ...] = ()
         """The steps after which the method paused to grow."""
+        self.states_again: Callable[[Result, np.ndarray, Any], Iterator[tuple[Any, float]]] | None = None
+        """Goes through observations and inputs again, with the program that made this result; set by who ran it."""
+        self.last_residuals: tuple[Any, Residuals] | None = None
+        """What `residuals` was asked for last, and its answer."""
 
     @cached_property
     def posterior(self) -> Posterior:
@@ -145,7 +150,8 @@ class Result(Answer[Filter | Sequential, Record]):
     def residuals(self, y: Any, inputs: Any = None, draws: int = 1000) -> Residuals:
         """Each observation of `y` (T, *observation) beside its forecast from one step before: PIT, normalised residuals.
 
-        The filter goes through the series again, so this takes as long as the fit; `y` and `inputs` are those of the fit.
+        The filter goes through the series again, with the program of the fit where that is still there; `y` and `inputs`
+        are those of the fit. The last answer is kept: `plot_residuals` draws it at once.
         """
         return residuals(self, y, inputs, draws)
 
@@ -164,8 +170,11 @@ class Result(Answer[Filter | Sequential, Record]):
         return plot_history(self, truth, ax, states, y)
 
     def plot_states(self, y: Any = None, truth: Any = None, ax: Any = None, *, smoothed: Any = None) -> Any:
-        """The filtered states over time, with the observations, and the states of `smoothed=epf.smooth(...)` if given."""
-        from epf.results._plots import plot_states
+        """The filtered states over time, with the observations, and the states of `smoothed=epf.smooth(...)` if given.
+
+        Observations on another scale, such as counts of a log-rate, have panels of their own, after those of the state.
+        """
+        from epf.results._state_plots import plot_states
 
         return plot_states(self, y, truth, ax, smoothed)
 

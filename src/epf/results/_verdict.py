@@ -24,12 +24,14 @@ _ENOUGH_DRAWS = 400  # effective (Vehtari, Gelman, Simpson, Carpenter and Burkne
 _LOW_ACCEPTANCE = 0.05
 _FEW_PARTICLES = 16  # four islands of four
 MEAN_LIMIT, SD_LIMIT = 0.2, 0.12  # errors of a mean in posterior sds, and of an sd, up to which an answer is good
+_LEAVE_IT = "or name no method and give a larger budget in seconds (budget=600, or --budget 600)"
+# Read in Python and on the command line alike.
 REMEDIES = {
-    "monte_carlo": "use more particles; epf.fit(model, y, budget=600) takes as many as it needs, for up to 600 s",
-    "bias": "use more particles; epf.fit(model, y, budget=600) takes as many as it needs, for up to 600 s",
-    "expansion": "use more nodes or a higher order; epf.fit(model, y, budget=600) takes as many nodes as it needs",
-    "truncation": "widen the prior, or use epf.fit(model, y), whose nodes follow the posterior; if the model stays the same "
-    "when some parameters change their signs, give one of them a positive prior",
+    "monte_carlo": f"use more particles, {_LEAVE_IT}",
+    "bias": f"use more particles, {_LEAVE_IT}",
+    "expansion": f"use more nodes or a higher order, {_LEAVE_IT}",
+    "truncation": "widen the prior, or name no method: the nodes of the default follow the posterior; if the model stays "
+    "the same when some parameters change their signs, give one of them a positive prior",
     "numbers": "look for observations that the model excludes, rescale the data, or run in double precision",
 }
 
@@ -151,15 +153,24 @@ def judge_error(error: Certificate, remedies: Mapping[str, str] = MappingProxyTy
         return Caveat(0, "The model has no unknown parameter.")
     mean, sd = error.total
     if np.isnan(mean).any() or np.isnan(sd).any():
-        return Caveat(1, "The error of this answer was not measured: compare it with epf.fit(model, y).")
+        return Caveat(1, "The error of this answer was not measured: compare it with a run that names no method.")
     share = np.maximum(mean / MEAN_LIMIT, sd / SD_LIMIT)
     worst = int(np.argmax(share))
-    off = f"the mean of {error.labels[worst]} may be off by {mean[worst]:.2g} posterior sds, its sd by {sd[worst]:.0%}"
+    off = _off(error.labels[worst], mean[worst], sd[worst])
     if share[worst] <= 1.0:
         return Caveat(0, f"At most, {off}.")
     part = cause({name: values[:, worst] for name, values in error.parts.items()})
+    why = "mostly from" if np.isfinite(share[worst]) else "because of"
     level = 1 if share[worst] <= 2.0 else 2
-    return Caveat(level, f"{off[0].upper()}{off[1:]}, mostly from {WORDS[part]}: {remedies.get(part, REMEDIES[part])}.")
+    return Caveat(level, f"{off[0].upper()}{off[1:]}, {why} {WORDS[part]}: {remedies.get(part, REMEDIES[part])}.")
+
+
+def _off(label: str, mean: float, sd: float) -> str:
+    """How far mean and sd of a parameter may be off, in words; of an infinite error nothing is known."""
+    if not np.isfinite(mean):
+        return f"how far the mean and sd of {label} are off is not known"
+    known = f"the mean of {label} may be off by {mean:.2g} posterior sds"
+    return f"{known}, its sd by {sd:.0%}" if np.isfinite(sd) else f"{known}, and how far its sd is off is not known"
 
 
 def _particles(total: int | None, ess: np.ndarray) -> list[Caveat]:

@@ -9,6 +9,7 @@ from epf.filters._base import BoundFilter, Caveat, Filter, ReplayingFilter
 from epf.model._model import StateSpaceModel
 from epf.results._observed import NOTHING, ROUNDED, Observed
 from epf.results._result import Result
+from epf.run._again import states
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Ran
 
@@ -30,7 +31,7 @@ def filter_result(
     settings = {"model": type(model).__name__, **bound.describe()}
     result = Result(model, method, seed, ran.done, ran.state, ran.record, tuple(levels.tolist()), seconds, settings)
     result.bound, result.clock, result.interrupted = bound, ran.clock, ran.interrupted
-    result.inputs = 0 if us is None else us.shape[1]
+    result.states_again, result.inputs = states, 0 if us is None else us.shape[1]
     if isinstance(bound, ReplayingFilter):
         result.past = ReplayBuffer.whole(before, ys, us).arrays(ran.done)
     result.method_facts = result.method_facts.also(_of_data(ys[: ran.done - first], before))

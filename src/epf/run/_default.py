@@ -46,7 +46,8 @@ class Round(NamedTuple):
         return np.any(np.abs(self.answer - other.answer) > allowed, axis=0)
 
     def __str__(self) -> str:
-        return f"{size_of(self.method, self.inside)}: error {self.error.worst:.2g} ({WORDS[self.error.largest_part]})"
+        worst = f"{self.error.worst:.2g}" if np.isfinite(self.error.worst) else "not known"
+        return f"{size_of(self.method, self.inside)}: error {worst} ({WORDS[self.error.largest_part]})"
 
 
 def choose(model: StateSpaceModel, u: Array | None) -> Filter:

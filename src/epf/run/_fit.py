@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from itertools import count
 from typing import Any, overload
 
 import equinox as eqx
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from epf.errors import NumericalError, SettingError, warn
-from epf.filters._base import Filter, ReplayingFilter, start, strong
+from epf.filters._base import Filter, start, strong
 from epf.filters._devices import Devices, check_alike
 from epf.filters._islands import on_devices, spread, together
 from epf.model._date_checks import check_later, warn_of_gap
@@ -22,6 +23,7 @@ from epf.numerics._keys import root_key, step_key
 from epf.offline._base import MarkovChains, Offline, Sequential
 from epf.results._chains import Chains
 from epf.results._result import Result
+from epf.run._again import STEPS, whole_past
 from epf.run._answer import filter_result
 from epf.run._checks import (
     QUANTILE_LEVELS,
@@ -39,7 +41,7 @@ from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Course, Data, FilterEngine, IterationEngine, Ran, fill, power_of_two, run
 from epf.run._warnings import failure, warn_of_error, warn_of_interrupt, warn_of_steps, why_impossible
 
-_STEPS, _ITERATIONS = (1024, 16), (256, 4)  # room of a block, and the size of the first one
+_STEPS, _ITERATIONS = (STEPS, 16), (256, 4)  # room of a block, and the size of the first one
 _CONVERGED = 1.1  # R-hat above which chains have not converged
 
 
@@ -93,8 +95,9 @@ def fit(
     """Learn a model's parameters from a series.
 
     Without a `method`, the library chooses one, and takes more particles and nodes until the certificate (`result.error`) is
-    below `accuracy`, in posterior sds, or the run would take longer than `budget` seconds, compilation apart. What was
-    chosen is in `result.settings` and `result.method`. With a `method` it runs that one, as it is.
+    below `accuracy`, in posterior sds, or the next run would take longer than is left of `budget` seconds. The first run
+    goes to its end, whatever the budget; compilation does not count. What was chosen is in `result.settings` and
+    `result.method`. With a `method` it runs that one, as it is.
 
     `y` has shape (T,) or (T, m), NaN where a value is missing; the dates of a pandas or xarray index come back in the
     history, forecasts and plots. `inputs` has shape (T, k), and the index of y if both have one. `quantile_levels` are
@@ -170,9 +173,9 @@ def _fit_default(
     budget: float,
 ) -> Result:
     def one(method: Filter) -> Result:
-        return _fit_filter(model, ys, us, method, seed, levels, progress, None, None, sized=True)
+        return _fit_filter(model, ys, us, method, seed, levels, progress, None, None, next(runs))
 
-    began = time.perf_counter()
+    began, runs = time.perf_counter(), count(1)
     result, rounds = reach(choose(model, None if us is None else us[0]), one, accuracy, budget)
     result.settings["chosen"] = "; ".join(str(one) for one in rounds)
     result.seconds = time.perf_counter() - began
@@ -190,9 +193,9 @@ def _fit_filter(
     progress: bool | None,
     before: Result | None,
     devices: Devices | None,
-    sized: bool = False,
+    number: int = 0,
 ) -> Result:
-    """`sized` names the method in the progress bar by its size, as several of one kind run in turn."""
+    """The progress bar names the method; or, if it is one of several that run in turn, its `number` and its size."""
     first, root = 0 if before is None else before.num_observations, root_key(seed)
     check_capacity(method, first + len(ys))
     row = None if us is None else us[0]
@@ -205,10 +208,7 @@ def _fit_filter(
         bound = spread(before.bound, devices)
         state = on_devices(bound, before.state)
     check_alike(getattr(bound, "mesh", None), ys, us, seed)
-    past = None
-    if isinstance(bound, ReplayingFilter):
-        buffer = ReplayBuffer.whole(before, ys, us)
-        past = jax.tree.map(jnp.asarray, buffer.window(0, power_of_two(buffer.ys.count, 1024)))
+    past = whole_past(bound, before, ys, us)
 
     def read(done: int, count: int) -> Data:
         rows = slice(done - first, done - first + count)
@@ -216,7 +216,8 @@ def _fit_filter(
 
     began, total = time.perf_counter(), first + len(ys)
     course = Course(FilterEngine(bound, levels), root, read, *_STEPS)
-    title = size_of(method, made_of(bound.describe())) if sized else type(method).__name__
+    size = size_of(method, made_of(bound.describe()))
+    title = f"run {number}, {size}" if number else type(method).__name__
     ran = _joined(run(course, state, first, total, title, "step", progress), before)
     bound, state = together(bound, ran.state)
     ran = ran._replace(state=state)

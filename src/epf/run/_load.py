@@ -19,6 +19,7 @@ from epf.posterior._posterior import ParticlePosterior
 from epf.results import _saving as saving
 from epf.results._chains import Chains
 from epf.results._result import Result
+from epf.run._again import states
 from epf.run._checks import check_method
 from epf.storage._checkpoint import Saved, bind, check_header, load_state, number
 from epf.storage._files import as_path
@@ -93,7 +94,7 @@ def _result(model: StateSpaceModel | None, saved: Saved, path: Path) -> Result:
     ):  # a file does not hold the state before the first observation
         result.state = start(bind(saved.method, model, saved.inputs), root_key(saved.seed))
     result.method_facts = saving.method_facts_of(facts)
-    result.inputs, result.paused = saved.inputs, tuple(facts.get("paused", ()))
+    result.states_again, result.inputs, result.paused = states, saved.inputs, tuple(facts.get("paused", ()))
     result.interrupted = facts.get("interrupted", False)
     if "past.ys" in saved.arrays:
         result.past = saved.arrays["past.ys"], saved.arrays.get("past.us")

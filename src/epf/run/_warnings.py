@@ -11,9 +11,10 @@ from epf.model._trial import BothLaws, faults
 from epf.numerics._keys import root_key
 from epf.results._observed import NOTHING, ROUNDED
 from epf.results._result import Result
-from epf.results._verdict import LEVELS, judge_error
+from epf.results._verdict import judge_error
 
 _TRIED = 64  # draws from the prior
+_OPENINGS = ("", "This posterior is doubtful.", "Do not trust this posterior.")
 
 
 def failure(t: int, place: str, what_is_left: str) -> NumericalError:
@@ -53,7 +54,7 @@ def warn_of_error(result: Result) -> None:
     of_data = [caveat for caveat in (NOTHING, ROUNDED) if caveat in result.method_facts.caveats]
     for level, sentence in (judge_error(result.error, result.method_facts.remedies), *of_data):
         if level:
-            warn(f"The posterior is {LEVELS[level]}. {sentence}", AccuracyWarning, result)
+            warn(f"{_OPENINGS[level]} {sentence}", AccuracyWarning, result)
 
 
 def warn_of_interrupt(done: int, total: int, what: str, what_is_left: str, result: object) -> None:

@@ -55,7 +55,7 @@ def fit_panel(
     Each series has a seed of its own, made from `seed` and its key (`result.seed`), and its answer is bit for bit that of
     `epf.fit` with that seed and the same method. Without a `method`, the library chooses one for the model and runs the
     whole panel with it; series whose certificate is above `accuracy` then run again with more particles or nodes, as
-    `epf.fit` does, for at most `budget` seconds per series.
+    `epf.fit` does, until `budget` seconds per series are spent.
 
     A series that cannot be used or whose run fails is set aside (`panel.failed`), and the others go on. Ctrl-C ends with
     the series that are done. `map` is a function like Python's `map`, which may send chunks of `chunk` series to other
