@@ -103,7 +103,7 @@ def _check_order(dates: np.ndarray | None, name: str) -> None:
         row = int(np.argmax(back)) + 1
         raise DataError(
             f"Row {row} of {name} is {_said(dates[row])}, which is not after {_said(dates[row - 1])} in the row before: "
-            f"sort the rows ({name}.sort_index()), and keep one for each date."
+            f"sort the rows ({name}.sort_index()), or give {name}.to_numpy() if each row is a step all the same."
         )
 
 
