@@ -25,7 +25,7 @@ from epf.run._default import choose, core, size_of
 
 _NAIVE_DEGREE = 14  # a drift expanded to order 7, and squared
 _SHOWN = 4
-_WIDTH = 100
+_WIDTH = 88
 
 
 class Parameter(NamedTuple):
