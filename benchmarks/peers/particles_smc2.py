@@ -3,7 +3,7 @@
 It needs numpy < 2, so an environment of its own. `python -m benchmarks accuracy` writes the data and the exact posterior:
 
     python3 -m venv peer && peer/bin/pip install "numpy<2" particles==0.4
-    taskset -c 0 peer/bin/python benchmarks/peers/particles_smc2.py benchmarks/out/sin.json 300 1000
+    taskset -c 0 peer/bin/python benchmarks/peers/particles_smc2.py benchmarks/out/sin.json 1000
 
 It writes particles_smc2.json beside that file.
 """
@@ -21,7 +21,7 @@ from particles import smc_samplers as ssp
 from particles import state_space_models as ssm
 
 SEEDS = 5
-SIZES = ((50, 20), (100, 50), (400, 50))  # thetas, particles of each: those of the library's SMC^2 in accuracy.py
+SIZES = ((50, 20), (100, 50), (400, 50))  # thetas, particles of each
 
 
 class Sin(ssm.StateSpaceModel):

@@ -51,6 +51,16 @@ class Pair(AR):
         return dist.Normal(x[0] * x[1], 1.0)
 
 
+class Sensor(AR):
+    """Four parameters: the sensor has an offset and a noise of its own."""
+
+    def prior(self):
+        return {**super().prior(), "offset": dist.Normal(0.0, 1.0), "noise": dist.HalfNormal(1.0)}
+
+    def observation(self, p, x, u):
+        return dist.Normal(x + p.offset, p.noise)
+
+
 def run_of(method, seconds=0.1, mean=0.0, sd=1.0, **parts):
     """What `reach` looks at in a result: the answer, and errors by cause, of mean and sd alike."""
     found = {name: np.full((2, 1), float(parts.get(name, 0.0))) for name in PARTS}
@@ -70,6 +80,7 @@ def test_the_method_is_chosen_by_the_model():
     assert isinstance(one, epf.MarginalEPF)
     assert isinstance(two, epf.MarginalEPF)
     assert (one.nodes, two.nodes) == (64, 128)
+    assert choose(Sensor(), None).nodes == 400
     assert choose(Pair(), None).nodes == 32  # with particles half as many
     assert choose(Coin(), None) == epf.MultipleModel(epf.MarginalEPF(2000))  # nothing else is unknown
     assert choose(SwitchedAR(), None) == epf.MultipleModel(epf.MarginalEPF(nodes=64))

@@ -192,6 +192,7 @@ class MarginalNodes(ReplayingFilter):
         After it the old nodes are weighed; the new ones once they have seen all observations, and then they may take over.
         """
 
+        # A condition copies what it chooses. With `where`, each leaf would be a small program to compile.
         def chosen(one: Any, other: Any) -> Any:
             return one if first is True else jax.lax.cond(first, lambda: one, lambda: other)
 
