@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import epf
 from epf.errors import EPFError
 from epf.filters._base import Filter
-from epf.model._check import shapes_of
+from epf.model._shapes import shapes_of
 from epf.offline._base import Offline
 from epf.run._checks import check_capacity, check_memory, check_method
 from epf.storage._methods import METHODS, load

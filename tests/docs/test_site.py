@@ -60,7 +60,8 @@ def blocks(page: str) -> list[str]:
 def test_the_models_of_a_page_are_sound(page):
     """Every model class of the page has states and observations whose shapes fit together."""
     import epf
-    from epf.model._check import check_inputs, shapes_of
+    from epf.model._check import check_inputs
+    from epf.model._shapes import shapes_of
 
     names: dict = {"__name__": page}
     for block in blocks(page):

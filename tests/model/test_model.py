@@ -8,9 +8,10 @@ import pytest
 from scipy import stats
 
 import epf
-from epf.model._check import check_model, shapes_of
+from epf.model._check import check_model
 from epf.model._model import parameters
 from epf.model._parameters import Values
+from epf.model._shapes import shapes_of
 from models import AR
 
 QUIET = 1e-6  # a noise so small that a path can be checked by plain arithmetic

@@ -8,9 +8,9 @@ import pytest
 import scipy.stats
 
 import epf
-from epf.model._check import shapes_of
 from epf.model._laws import draw
 from epf.model._model import advance, initial_law, observation_law, parameters, transition_law
+from epf.model._shapes import shapes_of
 from epf.numerics._keys import particle_keys, root_key, step_key
 from epf.offline._particle_gibbs import Moments, Paths
 from epf.offline._path import Path, Window

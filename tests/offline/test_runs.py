@@ -386,7 +386,7 @@ def test_a_method_is_made_before_it_is_used_and_not_for_a_stream():
 
 
 def test_states_of_two_paths_that_move_alike_meet_when_their_lags_have_passed():
-    from epf.model._check import shapes_of
+    from epf.model._shapes import shapes_of
     from epf.offline._path import memory
 
     for model, steps in ((AR(), 1), (epf.zoo.STAR(), 1), (epf.zoo.STAR(lags=1, delay=3), 3)):

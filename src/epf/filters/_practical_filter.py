@@ -24,11 +24,11 @@ from epf.filters._islands import bind_islands
 from epf.filters._learner import describe_gibbs
 from epf.filters._particle import Piece, finite, move_unseen, over_particles, propose, start
 from epf.filters._window import Window, accepted, has_lags, moved_by_chance, start_term, states, terms
-from epf.model._check import shapes_of
 from epf.model._laws import support
 from epf.model._model import StateSpaceModel, advance, parameters, state_shape, traced, transition_law
 from epf.model._parameters import Parameters
 from epf.model._settings import count, instance, one_of
+from epf.model._shapes import shapes_of
 from epf.numerics._keys import particle_keys
 from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._particle import BoundParticleFilter, Chosen, ParticleFilter, Piece, over_particles
-from epf.model._check import shapes_of
 from epf.model._laws import log_prob, log_weight_observed
 from epf.model._model import StateSpaceModel, initial_law, observation_law, transition_law
 from epf.model._parameters import Parameters
 from epf.model._settings import count, number
+from epf.model._shapes import shapes_of
 from epf.numerics._keys import root_key
 from epf.numerics._linear_algebra import semidefinite_root
 

@@ -8,7 +8,6 @@ from datetime import date
 from numbers import Real
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +15,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution, constraints
 
 from epf.errors import DataError, ModelError, kind, reason
-from epf.model._laws import draw, support, weighs_single_components
+from epf.model._changes import notice_changes
+from epf.model._laws import draw, support
 from epf.model._model import (
     StateSpaceModel,
     advance,
@@ -24,15 +24,15 @@ from epf.model._model import (
     observation_law,
     parameters,
     time_columns,
-    traced,
     transition_law,
     uses_time,
 )
-from epf.model._parameters import Parameters, Values
+from epf.model._parameters import Parameters
 from epf.model._polars import without_dates
 from epf.model._prior_draws import PRIOR_DRAWS, prior_draws
 from epf.model._settings import is_number as is_number
 from epf.model._settings import plain as plain
+from epf.model._shapes import Shapes, shapes_of
 from epf.numerics._compile import compiled_once
 from epf.numerics._keys import particle_keys, root_key
 from epf.numerics._remembered import remembered
@@ -46,49 +46,18 @@ _MOST = 1e38  # below the largest number of single precision
 _ENOUGH_STEPS = 5  # from one row to the next, to say that most are lost
 
 
-class Shapes(eqx.Module):
-    """The shapes of a model's state, of the new part of it, and of one observation."""
-
-    state: tuple[int, ...]
-    new: tuple[int, ...]
-    observation: tuple[int, ...]
-    weighs_single_components: bool
-    observation_law: str
+def check_model(model: StateSpaceModel, u: Array | None) -> Shapes:
+    """Evaluate the model on shapes and on prior draws; an EPFError says what to correct."""
+    notice_changes(model, u)
+    return _checked(model, u)
 
 
 @remembered
-def check_model(model: StateSpaceModel, u: Array | None) -> Shapes:
-    """Evaluate the model on shapes and on prior draws; an EPFError says what to correct."""
+def _checked(model: StateSpaceModel, u: Array | None) -> Shapes:
     _check_priors(parameters(model))
     shapes = shapes_of(model, u)
     _check_values(model, u)
     return shapes
-
-
-@remembered
-def shapes_of(model: StateSpaceModel, u: Array | None) -> Shapes:
-    """The shapes of a model's values, found by tracing."""
-
-    def of_laws(p: Values) -> tuple[tuple[int, ...], tuple[int, ...], Distribution]:
-        x = _value_of(initial_law(model, p), "initial")
-        new = _value_of(transition_law(model, p, x, u), "transition")
-        advanced = advance(model, x, new)
-        if x.shape != advanced.shape:
-            raise ModelError(
-                f"initial() gives a state of shape {x.shape}, but after transition() and advance() it has shape "
-                f"{advanced.shape}: give both the same shape, or write advance() to keep the lags."
-            )
-        for shape in (x.shape, new.shape):
-            if len(shape) > 1:
-                raise ModelError(f"The state has shape {shape}: it must be a number or a vector, so flatten it.")
-        return x.shape, new.shape, observation_law(model, p, advanced, u)
-
-    x, new, law = traced(model, of_laws)
-    if len(law.event_shape) > 1:
-        raise ModelError(
-            f"observation() has shape {tuple(law.event_shape)}: it must be a number or a vector, so flatten it."
-        )
-    return Shapes(x, new, tuple(law.event_shape), weighs_single_components(law), type(law).__name__)
 
 
 def check_observations(y: Any, shapes: Shapes, first: int = 0) -> np.ndarray:
@@ -216,18 +185,6 @@ def _place(array: np.ndarray, where: np.ndarray, first: int) -> str:
 def _place_of(index: Any, first: int) -> str:
     component = f", component {index[1]}" if len(index) > 1 else ""
     return f"time index {first + index[0]}{component}"
-
-
-def _value_of(law: Distribution, where: str) -> Array:
-    """A draw of a law, for tracing shapes."""
-    if law.support is None:
-        raise ModelError(f"{where}() returned {type(law).__name__}, which has no support: define its support.")
-    try:
-        return draw(law, root_key(0))
-    except Exception as error:
-        raise ModelError(
-            f"{where}() returned {type(law).__name__}, which cannot be drawn from ({reason(error)}): use a law that can."
-        ) from error
 
 
 def _check_priors(params: Parameters) -> None:

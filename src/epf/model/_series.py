@@ -6,9 +6,10 @@ import numpy as np
 from jaxtyping import Array
 
 from epf.errors import DataError, kind
-from epf.model._check import Shapes, check_inputs, check_model, check_observations
+from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._date_checks import check_dates
 from epf.model._model import StateSpaceModel
+from epf.model._shapes import Shapes
 
 
 class Checked(NamedTuple):

@@ -6,6 +6,8 @@ argument and the argument passes through no operation that derivatives do not se
 checks these two conditions. Of a vector that was put together from others, a part depends on what it was made of only.
 """
 
+import hashlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -110,6 +112,29 @@ def sizes_of_scan(equation: Any) -> tuple[int, int]:
         return params["num_consts"], params["num_carry"]
     constants, state, _ = params["ft_in"].unpack()  # from JAX 0.11 on
     return len(constants), len(state)
+
+
+def digest(function: Callable[..., Any], *arguments: Any) -> bytes:
+    """A hash of what a function computes: its program and all constants, those of programs that it calls included."""
+    hasher = hashlib.sha256()
+
+    def add(closed: ClosedJaxpr) -> None:
+        for constant in closed.consts:
+            array = np.asarray(constant)
+            hasher.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        for equation in closed.jaxpr.eqns:
+            for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program):
+                if _is_program(value):
+                    add(value)
+
+    closed = jax.make_jaxpr(function)(*arguments)
+    hasher.update(re.sub(r"0x[0-9a-f]+", "", str(closed.jaxpr)).encode())  # without the addresses of functions
+    add(closed)
+    return hasher.digest()
+
+
+def _is_program(value: Any) -> bool:
+    return hasattr(value, "jaxpr") and hasattr(value, "consts")
 
 
 def needed(jaxpr: Jaxpr) -> list[Any]:

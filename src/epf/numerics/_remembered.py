@@ -24,14 +24,19 @@ class _Arguments:
 
     def __init__(self, args: tuple[Any, ...]) -> None:
         self.args = args
-        leaves, structure = jax.tree.flatten(args)
-        self.content = structure, tuple(map(_content, leaves)), bool(jax.config.read("jax_enable_x64"))
+        self.content = known_by(*args)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Arguments) and self.content == other.content
 
     def __hash__(self) -> int:
         return hash(self.content)
+
+
+def known_by(*args: Any) -> Hashable:
+    """The content of pytrees, as something to compare; a TypeError if they hold traced or very large arrays."""
+    leaves, structure = jax.tree.flatten(args)
+    return structure, tuple(map(_content, leaves)), bool(jax.config.read("jax_enable_x64"))
 
 
 def _content(leaf: Any) -> Hashable:
@@ -43,12 +48,28 @@ def _content(leaf: Any) -> Hashable:
     return type(leaf), array.shape, array.dtype.str, bool(getattr(leaf, "weak_type", False)), array.tobytes()
 
 
+_caches: list[Any] = []
+
+
+def forgettable(cache: _Function) -> _Function:
+    """A function behind an `lru_cache`, which `forget_all` empties."""
+    _caches.append(cache)
+    return cache
+
+
+def forget_all() -> None:
+    """Empty the memory of all functions that are remembered."""
+    for cache in _caches:
+        cache.cache_clear()
+
+
 def remembered(function: _Function) -> _Function:
     """The function, which answers at once if its arguments (pytrees, such as a model) have been there before.
 
-    As for compiled programs, a model is known by its class and its fields: what it reads elsewhere must not change.
+    As for compiled programs, a model is known by its class and fields: `forget_all` when what it reads elsewhere changed.
     """
 
+    @forgettable
     @lru_cache(maxsize=_MOST)
     def answer(arguments: _Arguments) -> Any:
         return function(*arguments.args)

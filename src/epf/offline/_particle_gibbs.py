@@ -19,11 +19,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._bank import Filters
 from epf.filters._particle import finite, propose, start
-from epf.model._check import shapes_of
 from epf.model._laws import log_prob, log_weight_observed
 from epf.model._model import StateSpaceModel, advance, observation_law, parameters, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import count, instance
+from epf.model._shapes import shapes_of
 from epf.offline._base import Draw, MarkovChains, Rows, check_movable
 from epf.offline._likelihood import starting_points
 from epf.offline._path import (

@@ -8,9 +8,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
 from epf.errors import UnsupportedModelError
-from epf.model._check import Shapes, shapes_of
 from epf.model._laws import log_prob, log_weight_observed
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._shapes import Shapes, shapes_of
 from epf.model._tracing import depends_on
 from epf.numerics._keys import particle_keys, root_key
 from epf.posterior.samplers._mcmc import Slice

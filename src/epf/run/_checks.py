@@ -14,10 +14,10 @@ from jaxtyping import Array
 from epf.errors import SettingError, kind, reason
 from epf.filters._base import BoundFilter, Filter, start
 from epf.filters._multiple_model import MultipleModel
-from epf.model._check import Shapes
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import as_floats
 from epf.model._settings import require_memory
+from epf.model._shapes import Shapes
 from epf.numerics._keys import root_key
 from epf.offline._base import MarkovChains, Offline
 from epf.results._answer import Answer

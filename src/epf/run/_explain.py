@@ -14,6 +14,7 @@ from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.filters.marginal._rao_blackwell import RaoBlackwellised
+from epf.model._changes import notice_changes
 from epf.model._check import check_inputs
 from epf.model._enumeration import combinations, support_of
 from epf.model._model import StateSpaceModel, check_is_model, fix, parameters
@@ -209,6 +210,7 @@ def explain(model: StateSpaceModel, inputs: Any = None) -> Explanation:
     rows = None if inputs is None else np.atleast_2d(np.asarray(inputs, float))[:1]
     checked = check_inputs(model, rows, 1)
     u = None if checked is None else checked[0]
+    notice_changes(model, u)
     return Explanation(model, u)
 
 

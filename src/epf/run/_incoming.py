@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epf.errors import DataError
-from epf.model._check import Shapes, check_inputs, check_model, check_observations, plain_row
+from epf.model._check import check_inputs, check_model, check_observations, plain_row
 from epf.model._date_checks import check_dates, warn_of_gap
 from epf.model._model import TIME_COLUMNS, StateSpaceModel, time_columns, uses_time
 from epf.model._series import check_length
+from epf.model._shapes import Shapes
 
 
 class Rows(NamedTuple):

@@ -21,6 +21,7 @@ from epf.filters._base import BoundFilter, Info, Past, ReplayingFilter, strong
 from epf.filters._islands import is_spread
 from epf.numerics._compile import one_thread, options
 from epf.numerics._keys import root_of, root_words
+from epf.numerics._remembered import forgettable
 from epf.results._record import Record
 from epf.run._runner import Data, FilterEngine, StepEngine, loop
 
@@ -170,6 +171,7 @@ def _columns(parts: tuple[Part, ...]) -> list[tuple[str, int, int, Any]]:
     return [(name, first, p.words // ROOM, None if p.dtype.kind == "b" else p.dtype) for name, first, p in pairs]
 
 
+@forgettable
 @lru_cache(maxsize=256)
 def _known(program: Program) -> Program:
     """The first of all equal programs, which is compiled already."""

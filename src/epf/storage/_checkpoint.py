@@ -19,8 +19,8 @@ import numpy as np
 
 from epf.errors import CheckpointError, warn
 from epf.filters._base import BoundFilter, Filter, start, strong
-from epf.model._check import shapes_of
 from epf.model._model import StateSpaceModel, check_is_model
+from epf.model._shapes import shapes_of
 from epf.numerics._keys import root_key
 from epf.offline._base import MarkovChains, Offline, Sequential
 from epf.storage._files import replace_all

@@ -9,7 +9,6 @@ library's own methods are made again.
 import dataclasses
 import hashlib
 import math
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -23,6 +22,7 @@ from numpyro.distributions import Distribution
 from epf.errors import CheckpointError, EPFError
 from epf.model._laws import log_prob
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._tracing import digest
 from epf.offline._base import MarkovChains
 from epf.storage._methods import rebuildable
 
@@ -174,11 +174,7 @@ def model_traces(model: StateSpaceModel, inputs: int) -> str:
     hasher = hashlib.sha256(repr((params.labels, inputs, str(number))).encode())
 
     def add(function: Callable[..., Any], *arguments: Any) -> None:
-        closed = jax.make_jaxpr(function)(*arguments)
-        hasher.update(re.sub(r"0x[0-9a-f]+", "", str(closed.jaxpr)).encode())
-        for constant in closed.consts:
-            array = np.asarray(constant)
-            hasher.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        hasher.update(digest(function, *arguments))
 
     def density_of(law_of: Callable[..., Distribution]) -> Callable[..., Any]:
         """A law is identified by its log-density: the order of its leaves changes from process to process."""

@@ -11,8 +11,8 @@ from epf.errors import UnsupportedModelError
 from epf.filters._bank import Seen
 from epf.filters._kalman import BoundKalman, Kalman, Split
 from epf.filters._lines import Gaussian
-from epf.model._check import shapes_of
 from epf.model._model import StateSpaceModel, known, parameters
+from epf.model._shapes import shapes_of
 from epf.numerics._linear_algebra import semidefinite_root
 from epf.numerics._remembered import remembered
 

@@ -12,10 +12,10 @@ from jax.core import Tracer
 from jaxtyping import Array
 from numpyro.distributions import Distribution, constraints
 
-from epf.model._check import shapes_of
 from epf.model._laws import is_independent, support
 from epf.model._model import StateSpaceModel, first_law, newest, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters, Values
+from epf.model._shapes import shapes_of
 from epf.model._tracing import depends_on
 from epf.model.structure._algebra import Sum, add, number
 from epf.model.structure._functions import Functions

@@ -24,7 +24,6 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 from numpyro.distributions import constraints
 
-from epf.model._check import shapes_of
 from epf.model._laws import log_prob, support
 from epf.model._model import (
     TIME_COLUMNS,
@@ -38,6 +37,7 @@ from epf.model._model import (
     transition_law,
     uses_time,
 )
+from epf.model._shapes import shapes_of
 from epf.model.structure._changes import ALL_SUBSETS, MOST_VALUES, changes_of, some_subsets, subsets
 from epf.model.structure._points import normal_numbers, scattered_data, scattered_theta
 from epf.numerics._compile import compiled_once, evaluated

@@ -6,8 +6,8 @@ from math import prod
 
 from jaxtyping import Array
 
-from epf.model._check import shapes_of
 from epf.model._model import StateSpaceModel
+from epf.model._shapes import shapes_of
 from epf.model.structure._algebra import Atom, Product, Sum
 from epf.model.structure._operations import Operation
 

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from epf.errors import DataError, EPFError, SettingError, kind
-from epf.model._check import Shapes, check_inputs, check_model, check_observations
+from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._model import TIME_COLUMNS, uses_time
+from epf.model._shapes import Shapes
 from epf.run._checks import check_capacity
 from epf.run.panel._series import Key, as_key
 

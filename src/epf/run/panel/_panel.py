@@ -13,9 +13,10 @@ import numpy as np
 
 from epf.errors import EPFError, warn
 from epf.filters._base import BoundFilter, Filter, Info, ReplayingFilter, start
-from epf.model._check import Shapes, check_model
+from epf.model._check import check_model
 from epf.model._model import StateSpaceModel, check_is_model, first_row
 from epf.model._settings import check_seed, require_count
+from epf.model._shapes import Shapes
 from epf.numerics._keys import root_key
 from epf.results._record import Record
 from epf.run._checks import (

@@ -11,12 +11,13 @@ import numpy as np
 
 from epf.errors import DataError, EPFError, kind, warn
 from epf.filters._base import Filter
-from epf.model._check import Shapes, check_inputs, check_model, check_observations
+from epf.model._check import check_inputs, check_model, check_observations
 from epf.model._date_checks import check_dates, first_gap
 from epf.model._dates import dates_of
 from epf.model._model import StateSpaceModel
 from epf.model._series import check_length
 from epf.model._settings import is_whole
+from epf.model._shapes import Shapes
 from epf.run._checks import check_capacity
 
 Key = str | int

@@ -1,0 +1,60 @@
+"""The shapes of a model's values, found by tracing its laws."""
+
+import equinox as eqx
+from jaxtyping import Array
+from numpyro.distributions import Distribution
+
+from epf.errors import ModelError, reason
+from epf.model._laws import draw, weighs_single_components
+from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, traced, transition_law
+from epf.model._parameters import Values
+from epf.numerics._keys import root_key
+from epf.numerics._remembered import remembered
+
+
+class Shapes(eqx.Module):
+    """The shapes of a model's state, of the new part of it, and of one observation."""
+
+    state: tuple[int, ...]
+    new: tuple[int, ...]
+    observation: tuple[int, ...]
+    weighs_single_components: bool
+    observation_law: str
+
+
+@remembered
+def shapes_of(model: StateSpaceModel, u: Array | None) -> Shapes:
+    """The shapes of a model's values, found by tracing."""
+
+    def of_laws(p: Values) -> tuple[tuple[int, ...], tuple[int, ...], Distribution]:
+        x = _value_of(initial_law(model, p), "initial")
+        new = _value_of(transition_law(model, p, x, u), "transition")
+        advanced = advance(model, x, new)
+        if x.shape != advanced.shape:
+            raise ModelError(
+                f"initial() gives a state of shape {x.shape}, but after transition() and advance() it has shape "
+                f"{advanced.shape}: give both the same shape, or write advance() to keep the lags."
+            )
+        for shape in (x.shape, new.shape):
+            if len(shape) > 1:
+                raise ModelError(f"The state has shape {shape}: it must be a number or a vector, so flatten it.")
+        return x.shape, new.shape, observation_law(model, p, advanced, u)
+
+    x, new, law = traced(model, of_laws)
+    if len(law.event_shape) > 1:
+        raise ModelError(
+            f"observation() has shape {tuple(law.event_shape)}: it must be a number or a vector, so flatten it."
+        )
+    return Shapes(x, new, tuple(law.event_shape), weighs_single_components(law), type(law).__name__)
+
+
+def _value_of(law: Distribution, where: str) -> Array:
+    """A draw of a law, for tracing shapes."""
+    if law.support is None:
+        raise ModelError(f"{where}() returned {type(law).__name__}, which has no support: define its support.")
+    try:
+        return draw(law, root_key(0))
+    except Exception as error:
+        raise ModelError(
+            f"{where}() returned {type(law).__name__}, which cannot be drawn from ({reason(error)}): use a law that can."
+        ) from error
