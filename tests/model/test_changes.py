@@ -67,7 +67,9 @@ def test_the_next_run_has_the_new_value(noise):
     method = epf.SIR(32)
     first = evidence(ReadsGlobals(), method)
     noise(5.0)
-    with pytest.warns(epf.errors.EPFWarning, match="ReadsGlobals reads a value from outside of itself that has changed"):
+    with pytest.warns(
+        epf.errors.EPFWarning, match="ReadsGlobals reads a value from outside of itself that has changed"
+    ):
         second = evidence(ReadsGlobals(), method)
     assert first == pytest.approx(evidence(HasField(noise=0.5), method), rel=1e-5)
     assert second == pytest.approx(evidence(HasField(noise=5.0), method), rel=1e-5)
@@ -109,7 +111,13 @@ def test_fields_may_differ(noise):
     """Another array of the same shape is the same program; another number is another."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for model in (ReadsGlobals(), ReadsGlobals(jnp.ones(3)), HasField(noise=0.5), HasField(noise=5.0), ReadsGlobals()):
+        for model in (
+            ReadsGlobals(),
+            ReadsGlobals(jnp.ones(3)),
+            HasField(noise=0.5),
+            HasField(noise=5.0),
+            ReadsGlobals(),
+        ):
             notice_changes(model, None)
 
 
