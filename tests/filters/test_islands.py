@@ -78,8 +78,10 @@ def test_the_error_is_the_spread_of_the_islands():
     _, sd = posterior.moments()
     error = posterior.error()
     standard = student(4) / 2.0
-    np.testing.assert_allclose(error.monte_carlo[0], standard * centres.std(ddof=1) / np.asarray(sd), rtol=1e-3)
-    np.testing.assert_allclose(error.monte_carlo[1], standard * np.log(sds).std(ddof=1), rtol=1e-3)
+    within = np.sqrt(np.mean(sds**2))
+    np.testing.assert_allclose(error.monte_carlo[0], standard * centres.std(ddof=1) / within, rtol=5e-3)
+    wider = np.log(np.asarray(sd) / within)
+    np.testing.assert_allclose(error.monte_carlo[1], standard * np.log(sds).std(ddof=1) + wider, rtol=2e-2)
     for part in (error.bias, error.expansion, error.truncation, error.numbers):
         assert np.all(np.asarray(part) == 0.0)  # what an island did not measure is not an error of its own
 

@@ -245,6 +245,21 @@ def test_runs_that_contradict_each_other_are_doubted(mean, sd, contradicted):
     assert all("Two runs contradict each other: a is 0 (sd 1) with 16 nodes" in sentence for sentence in said)
 
 
+@pytest.mark.parametrize(("error", "contradicted"), [(30.0, False), (0.3, True)])
+def test_a_run_that_says_that_it_collapsed_contradicts_nothing(error, contradicted):
+    """Its sd is next to zero, and so is its error in units of that sd; but it says that the sd itself is not known."""
+    method, runs = epf.MarginalEPF(100, 16), []
+
+    def run(method):
+        collapsed = {"mean": 2.0, "sd": 1e-18, "monte_carlo": error}
+        runs.append(run_of(method, seconds=20.0, **({"monte_carlo": 0.08} if runs else collapsed)))
+        return runs[-1]
+
+    result, _ = reach(method, run, 0.1, 60.0)
+    said = [caveat.sentence for caveat in result.method_facts.caveats if caveat.level == 1]
+    assert len(said) == contradicted
+
+
 def test_a_larger_run_that_fails_does_not_cost_the_answer():
     method, runs = epf.MarginalEPF(100, 16), []
 

@@ -212,12 +212,14 @@ class IslandPosterior(Posterior):
         means, sds = moments
         mean, sd = _pooled(means, sds)
         scale = student(self.count) / jnp.sqrt(1.0 * self.count)
-        of_mean = jnp.std(means, axis=0, ddof=1) / sd
-        of_sd = jnp.std(jnp.log(sds), axis=0, ddof=1)
+        # The pooled sd has the spread of the islands in it: in units of it no spread is large. Theirs may be the right one.
+        within = jnp.sqrt(jnp.mean(sds**2, axis=0))
+        of_mean = scale * jnp.std(means, axis=0, ddof=1) / within
+        of_sd = scale * jnp.std(jnp.log(sds), axis=0, ddof=1) + jnp.log(sd / within)
         # Without any spread left but that of rounding, or with an infinite one, nothing is known.
         rounding = _ROUNDING * jnp.finfo(means.dtype).eps * jnp.abs(means)
         known = (sd > 0.0) & jnp.isfinite(sd) & jnp.all(sds > rounding, axis=0)
-        spread = jnp.where(known, scale * jnp.stack([of_mean, of_sd]), jnp.inf)
+        spread = jnp.where(known, jnp.stack([of_mean, of_sd]), jnp.inf)
         moved = jnp.nanmax(jnp.abs(mean - self.past[0, _SETTLED:]) / self.past[1, _SETTLED:], initial=0.0)
         spread = spread + jnp.where(moved > _MOVED, moved / _MOVED, 0.0)
         rest = jax.tree.map(lambda part: jnp.max(jnp.nan_to_num(part, posinf=jnp.inf), axis=0), parts)

@@ -26,6 +26,7 @@ _MOST_POINTS = 128  # of a quadrature over the state
 _FAR = 3.0  # posterior sds
 _MOST_PAIRS = 1 << 28  # of points, in all nodes: as much work as some gigabytes
 _MOST_PARTICLES = 1 << 22  # in all nodes: some gigabytes
+_TINY = 1e-300  # stands for an sd of zero
 _ALONE = 2000  # particles for each value of discrete parameters, if nothing else is unknown
 
 
@@ -41,9 +42,16 @@ class Round(NamedTuple):
     """Means and sds of the parameters, shape (2, p)."""
 
     def contradicts(self, other: "Round") -> np.ndarray:
-        """For each parameter, whether means or sds differ by more than twice what both certificates allow."""
-        allowed = 2.0 * (self.error.total * self.answer[1] + other.error.total * other.answer[1])
-        return np.any(np.abs(self.answer - other.answer) > allowed, axis=0)
+        """For each parameter, whether means or sds differ by more than twice what both certificates allow.
+
+        The relative error of an sd is one of its logarithm: a run that says its sd may be off by 300% contradicts no sd.
+        """
+        with np.errstate(over="ignore"):
+            sds = [one.answer[1] * np.exp(2.0 * one.error.total[1]) for one in (self, other)]  # the largest allowed
+        means = np.abs(self.answer[0] - other.answer[0])
+        logs = np.abs(np.log(np.maximum(self.answer[1], _TINY)) - np.log(np.maximum(other.answer[1], _TINY)))
+        far = means > 2.0 * (self.error.total[0] * sds[0] + other.error.total[0] * sds[1])
+        return far | (logs > 2.0 * (self.error.total[1] + other.error.total[1]))
 
     def __str__(self) -> str:
         worst = f"{self.error.worst:.2g}" if np.isfinite(self.error.worst) else "not known"
