@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,6 +85,10 @@ def test_likelihood_and_state_are_those_of_kalman():
     draws = np.asarray(compiled_once(bank.drawn)(jax.random.key(2), jnp.tile(jnp.arange(SEEDS), 100)), float)
     np.testing.assert_allclose((draws.mean(0) - mean) / sd, 0.0, atol=0.15)
     np.testing.assert_allclose(np.cov(draws.T), kalman.state.covariance[0], atol=0.1 * np.max(sd) ** 2)
+    light = eqx.tree_at(lambda bank: bank.weights, bank, bank.weights.at[:, 0].set(0.0))
+    for nowhere in (jnp.nan, jnp.inf):  # a particle without weight, which may be anywhere
+        lost = eqx.tree_at(lambda bank: bank.x, light, light.x.at[..., 0].set(nowhere))
+        jax.tree.map(np.testing.assert_array_equal, lost.state_moments(), light.state_moments())
 
 
 class Level(epf.StateSpaceModel):

@@ -44,14 +44,13 @@ class Round(NamedTuple):
     def contradicts(self, other: "Round") -> np.ndarray:
         """For each parameter, whether means or sds differ by more than twice what both certificates allow.
 
-        The relative error of an sd is one of its logarithm: a run that says its sd may be off by 300% contradicts no sd.
+        A run that does not know its own sd, as all weight is on one node, contradicts nothing: its sds are no measure.
         """
-        with np.errstate(over="ignore"):
-            sds = [one.answer[1] * np.exp(2.0 * one.error.total[1]) for one in (self, other)]  # the largest allowed
         means = np.abs(self.answer[0] - other.answer[0])
-        logs = np.abs(np.log(np.maximum(self.answer[1], _TINY)) - np.log(np.maximum(other.answer[1], _TINY)))
-        far = means > 2.0 * (self.error.total[0] * sds[0] + other.error.total[0] * sds[1])
-        return far | (logs > 2.0 * (self.error.total[1] + other.error.total[1]))
+        logs = np.abs(np.diff(np.log(np.maximum([self.answer[1], other.answer[1]], _TINY)), axis=0)[0])
+        errors = self.error.total, other.error.total
+        far = means > 2.0 * (errors[0][0] * self.answer[1] + errors[1][0] * other.answer[1])
+        return (far | (logs > 2.0 * (errors[0][1] + errors[1][1]))) & (np.maximum(errors[0][1], errors[1][1]) < 1.0)
 
     def __str__(self) -> str:
         worst = f"{self.error.worst:.2g}" if np.isfinite(self.error.worst) else "not known"

@@ -179,8 +179,10 @@ class RaoBlackwellBank(Bank):
         def one(x: Array, weights: Array) -> tuple[Array, Array]:
             states, covariances = self._parts(x)
             mean, sd = mean_and_sd(states, weights)
-            within = jnp.diagonal((covariances @ weights).reshape(b, b))
-            return mean, jnp.sqrt(jnp.square(sd) + self.part.joined(within, jnp.zeros(len(self.part.others))))
+            # A particle without weight may be anywhere, and zero times infinity is no number.
+            within = jnp.diagonal((jnp.where(weights > 0.0, covariances, 0.0) @ weights).reshape(b, b))
+            within = self.part.joined(jnp.maximum(within, 0.0), jnp.zeros(len(self.part.others)))
+            return mean, jnp.sqrt(jnp.square(sd) + within)
 
         return jax.vmap(one)(self.x, self.weights)
 
