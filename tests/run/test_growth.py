@@ -10,6 +10,7 @@ import pytest
 import epf
 from epf.errors import CheckpointError
 from epf.run import _growth
+from epf.run._warnings import failure
 from models import AR
 
 
@@ -21,6 +22,8 @@ class Timed(AR):
 
 
 SMALL = epf.MarginalEPF(particles=8, nodes=16, exact=False)
+LARGE = epf.MarginalEPF(particles=8, nodes=64, exact=False)
+CONTRADICTION, FAILED = "Two runs contradict each other: a is ", "A larger run, with 64 nodes x 8 particles, failed: "
 INPUTS = np.linspace(-1.0, 1.0, 24)[:, None]
 Y = epf.simulate(Timed(), {"a": 0.7, "v": 0.5}, steps=24, seed=3, inputs=INPUTS)[1]
 
@@ -44,6 +47,13 @@ def same(one, other):
     return one.posterior.mean == other.posterior.mean and one.log_evidence == other.log_evidence
 
 
+def said(stream, opening):
+    """What the verdict says that begins like this; it is never called good then."""
+    found = [finding.sentence for finding in stream.verdict.findings if finding.sentence.startswith(opening)]
+    assert not found or stream.verdict.level >= 1
+    return found
+
+
 def test_a_stream_grows_and_then_answers_as_fit_does(small):
     stream = fed(epf.Stream(Timed(), accuracy=0.01), 8)
     assert stream.method == SMALL
@@ -52,7 +62,7 @@ def test_a_stream_grows_and_then_answers_as_fit_does(small):
     methods = [fed(stream, t).method for t in range(11, 25)]
     # Two old observations per update, from t = 11 on: at t = 20 it has seen all of them.
     assert [method == SMALL for method in methods] == [True] * 9 + [False] * 5
-    assert stream.method.particles * stream.method.nodes == 4 * 8 * 16
+    assert stream.method == LARGE
     whole = epf.fit(Timed(), Y, stream.method, inputs=INPUTS)
     assert stream.posterior.mean == whole.mean
     assert stream.log_evidence == pytest.approx(whole.log_evidence, abs=1e-6)
@@ -87,16 +97,99 @@ def test_it_stays_as_it_is_where_that_is_good_enough_or_the_user_chose(small):
     assert fed(epf.Stream(Timed(), SMALL, accuracy=0.01), 24).method == SMALL
 
 
-def test_a_larger_method_that_fails_costs_nothing(small, monkeypatch):
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_larger_method_that_contradicts_the_one_before_is_doubted(small, monkeypatch, tmp_path, apart):
+    """Both have seen the same observations. Copies and files keep the doubt, and what was copied before has none."""
+    compared = []
+
+    def contradicts(one, other):
+        compared.append((one, other))
+        return np.array([apart, False])
+
+    monkeypatch.setattr("epf.run._default.Round.contradicts", contradicts)
+    stream = fed(epf.Stream(Timed(), accuracy=0.01), 19)
+    before, found = copy.copy(stream), fed(stream, 20).latest
+    [(one, other)] = compared
+    assert (one.method, other.method) == (LARGE, SMALL) == (stream.method, before.method)
+    plain = fed(epf.Stream(Timed(), SMALL), 20).latest
+    for answer, record in ((one.answer, found), (other.answer, plain)):
+        np.testing.assert_array_equal(answer, [record.mean[-1], record.sd[-1]])
+    stream.save(tmp_path / "run.epf")
+    again = fed(epf.Stream.load(tmp_path / "run.epf", Timed()), 21)
+    for now in (fed(stream, 24), copy.copy(stream), again):
+        sentences = said(now, CONTRADICTION)
+        assert len(sentences) == apart
+        assert all("16 nodes x 8 particles after 20 observations. Try" in sentence for sentence in sentences)
+    assert not said(before, CONTRADICTION)
+
+
+def test_a_doubt_stays_when_the_next_method_agrees(small, monkeypatch):
+    """It agrees with one that was doubted: what contradicted that one was never refuted."""
+    methods, answers = iter([LARGE, SMALL]), iter([True, False])
+    monkeypatch.setattr(_growth, "_FIRST", 2)
+    monkeypatch.setattr(_growth, "MOST_ROUNDS", 2)
+    monkeypatch.setattr(_growth, "enlarged", lambda *_: next(methods))
+    monkeypatch.setattr("epf.run._default.Round.contradicts", lambda self, other: np.array([False, next(answers)]))
+    stream = fed(epf.Stream(Timed()), 5)
+    assert stream.method == LARGE
+    first = said(stream, "Two runs contradict each other: v is ")
+    assert len(first) == 1
+    assert "after 4 observations" in first[0]
+    assert fed(stream, 20).method == SMALL
+    assert next(answers, None) is None
+    assert said(stream, "Two runs") == first
+
+
+@pytest.mark.parametrize(
+    ("after", "error", "what"),
+    [
+        (0, MemoryError(), "MemoryError"),
+        (6, failure(7, "this update", "gone"), "At t = 7 no particle or moment was a finite number"),
+        (0, epf.errors.SettingError("EPF asks for memory (Error: out of it): use less."), "EPF asks for memory"),
+    ],
+)
+def test_a_larger_method_that_fails_costs_nothing_but_trust(small, monkeypatch, tmp_path, after, error, what):
+    """In its thread, or while it replays."""
+
     class Failing(epf.Stream):
-        def _advance(self, *_):
-            raise MemoryError
+        def _advance(self, *rows):
+            if self.num_observations >= after:
+                raise error
+            return super()._advance(*rows)
 
     plain = fed(epf.Stream(Timed(), SMALL), 24)
     monkeypatch.setattr(_growth, "_alike", lambda stream, method: Failing(stream.model, method))
+    stream = fed(epf.Stream(Timed(), accuracy=0.01), 10)
+    assert not said(stream, FAILED)
+    assert bool(said(fed(stream, 13), FAILED)) == (after == 0)
+    fed(stream, 23).save(tmp_path / "run.epf")
+    again = epf.Stream.load(tmp_path / "run.epf", Timed())
+    for now in (fed(stream, 24), copy.copy(stream), fed(again, 24)):
+        assert same(now, plain)
+        assert now.method == SMALL
+        assert said(now, FAILED) == [f"{FAILED}{what}. The answer is that of a smaller one."]
+
+
+def test_answers_that_cannot_be_compared_are_doubted(small, monkeypatch):
+    def fails(one, other):
+        raise FloatingPointError("of a kind that nobody has seen")
+
+    monkeypatch.setattr("epf.run._default.Round.contradicts", fails)
     stream = fed(epf.Stream(Timed(), accuracy=0.01), 24)
-    assert same(stream, plain)
     assert stream.method == SMALL
+    assert len(said(stream, FAILED)) == 1
+
+
+def test_a_larger_method_that_is_overdue_takes_over_after_an_update(small, tmp_path):
+    """A stream that was just loaded has no record to compare it with."""
+    fed(epf.Stream(Timed(), SMALL), 12).save(tmp_path / "run.epf")
+    stream = epf.Stream.load(tmp_path / "run.epf", Timed())
+    sizes = {"particles": 8, "nodes": 64, "exact": False}
+    facts = {"accuracy": (0.01).hex(), "rounds": 0, "began": 2, "sizes": sizes}
+    stream._growth = _growth.Growth.loaded("run.epf", facts, stream)
+    assert stream.method == SMALL
+    assert fed(stream, 13).method == LARGE
+    assert same(stream, fed(epf.Stream(Timed(), LARGE), 13))
 
 
 @pytest.mark.parametrize(
@@ -111,6 +204,10 @@ def test_a_larger_method_that_fails_costs_nothing(small, monkeypatch):
             (4, {"catch_up": 3}),
             (4, {"points": 10**6}),
         ]
+    ]
+    + [
+        {"accuracy": (0.1).hex(), "rounds": 0, "began": 4, "sizes": {}, "doubts": doubts}
+        for doubts in (3, [3], [[1]], [[1, 2]], [[3, "a"]], [[1.0, "a"]])
     ],
     ids=json.dumps,
 )
@@ -118,6 +215,11 @@ def test_a_forged_header_is_refused(small, growth):
     stream = fed(epf.Stream(Timed(), SMALL), 5)
     with pytest.raises(CheckpointError, match="growth"):
         _growth.Growth.loaded("run.epf", growth, stream)
+
+
+def test_a_file_of_before_has_no_doubts(small):
+    facts = {"accuracy": (0.1).hex(), "rounds": 1, "began": 4, "sizes": {}}
+    assert _growth.Growth.loaded("run.epf", facts, fed(epf.Stream(Timed(), SMALL), 5)).doubts == ()
 
 
 def test_accuracy_is_checked():

@@ -1,6 +1,7 @@
 """The default: a method chosen for the model, and more of it until the certificate is as small as was asked for."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +16,9 @@ from epf.filters._multiple_model import MultipleModel
 from epf.filters._sir import SIR
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.model._model import StateSpaceModel, parameters
+from epf.model._parameters import Parameters
 from epf.results._certificate import WORDS, Certificate
+from epf.results._record import Record
 from epf.results._result import Result
 
 ACCURACY, BUDGET = 0.1, 60.0
@@ -40,6 +43,12 @@ class Round(NamedTuple):
     """What the filters at the nodes are made of: see `made_of`."""
     answer: np.ndarray
     """Means and sds of the parameters, shape (2, p)."""
+
+    @classmethod
+    def of(cls, method: Filter, result: "Result | Found", seconds: float = 0.0) -> "Round":
+        sd = np.maximum(result.record.sd[-1], SMALLEST * np.array(result.parameters.is_discrete))
+        answer = np.stack([result.record.mean[-1], sd]).astype(float)
+        return cls(method, result.error, seconds, made_of(result.settings), answer)
 
     def contradicts(self, other: "Round") -> np.ndarray:
         """For each parameter, whether means or sds differ by more than twice what both certificates allow.
@@ -107,13 +116,10 @@ class Search:
         """The result of `method`."""
         assert self.method is not None
         seconds = result.seconds_of_steps
-        # One that was interrupted has seen fewer observations: it contradicts nothing.
-        rows = (
-            result.record.mean[-1],
-            np.maximum(result.record.sd[-1], SMALLEST * np.array(result.parameters.is_discrete)),
-        )
-        answer = np.full((2, len(rows[0])), np.nan) if result.interrupted else np.stack(rows).astype(float)
-        self.rounds.append(Round(self.method, result.error, seconds, made_of(result.settings), answer))
+        one = Round.of(self.method, result, seconds)
+        if result.interrupted:  # it has seen fewer observations: it contradicts nothing
+            one = one._replace(answer=np.full_like(one.answer, np.nan))
+        self.rounds.append(one)
         if self.best is None or (_worst(result) <= _worst(self.best) and not result.interrupted):
             self.best, self._chosen = result, self.rounds[-1]
         left = self._budget - sum(one.seconds for one in self.rounds)
@@ -123,9 +129,8 @@ class Search:
     def fail(self, error: Exception) -> None:
         """A larger run failed: what the smaller ones have found is not lost."""
         assert self.method is not None
-        size, what = size_of(self.method, self.rounds[-1].inside), str(error).partition(":")[0].rstrip(".")
-        said = f"A larger run, with {size}, failed: {what}. The answer is that of a smaller one."
-        self.method, self._failed = None, [Caveat(1, said)]
+        self._failed = [failed(self.method, self.rounds[-1].inside, error)]
+        self.method = None
 
     def doubts(self) -> list[Caveat]:
         """What speaks against the best run: a larger one that failed, or one that contradicts it.
@@ -135,19 +140,28 @@ class Search:
         return [*self._failed, *self._contradictions()]
 
     def _contradictions(self) -> list[Caveat]:
-        chosen = self._chosen
-        for other in self.rounds:
-            if chosen is None or other is chosen or not np.isfinite(other.error.worst):
-                continue
-            if (apart := chosen.contradicts(other)).any():
-                i = int(np.argmax(apart))
-                found = [f"{one.answer[0, i]:.3g} (sd {one.answer[1, i]:.2g})" for one in (chosen, other)]
-                sizes = [size_of(one.method, one.inside) for one in (chosen, other)]
-                said = f"{chosen.error.labels[i]} is {found[0]} with {sizes[0]}, and {found[1]} with {sizes[1]}"
-                return [
-                    Caveat(1, f"Two runs contradict each other: {said}. Try other seeds; there may be several modes.")
-                ]
+        if (chosen := self._chosen) is None:
+            return []
+        return [found for one in self.rounds if one is not chosen for found in contradiction(chosen, one)][:1]
+
+
+def contradiction(chosen: Round, other: Round, when: str = "") -> list[Caveat]:
+    """A doubt, if the other run contradicts the chosen one; one whose error is not known contradicts nothing."""
+    if not np.isfinite(other.error.worst) or not (apart := chosen.contradicts(other)).any():
         return []
+    i = int(np.argmax(apart))
+    found = [f"{one.answer[0, i]:.3g} (sd {one.answer[1, i]:.2g})" for one in (chosen, other)]
+    sizes = [size_of(one.method, one.inside) for one in (chosen, other)]
+    said = f"{chosen.error.labels[i]} is {found[0]} with {sizes[0]}, and {found[1]} with {sizes[1]}{when}"
+    return [Caveat(1, f"Two runs contradict each other: {said}. Try other seeds; there may be several modes.")]
+
+
+def failed(method: Filter, inside: str, error: Exception) -> Caveat:
+    """A doubt, since a larger run failed; `inside` is what the filters of the smaller one were made of."""
+    # A place in brackets means something to whoever made that run alone.
+    what = re.sub(r" \([^)]*\)?", "", str(error)).partition(":")[0].rstrip(".") or type(error).__name__
+    size = size_of(method, inside)
+    return Caveat(1, f"A larger run, with {size}, failed: {what}. The answer is that of a smaller one.")
 
 
 def reach(
@@ -174,10 +188,12 @@ def _worst(result: Result) -> float:
 
 
 class Found(NamedTuple):
-    """As much of a result as a larger method is chosen by."""
+    """As much of a result as a larger method is chosen by and compared with."""
 
     error: Certificate
     settings: Mapping[str, Any]
+    record: Record
+    parameters: Parameters
 
 
 def enlarged(method: Filter, result: Result | Found, accuracy: float, most: float) -> Filter | None:

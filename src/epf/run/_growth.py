@@ -6,6 +6,11 @@ them all. So no update takes in many of them. Its program is compiled in a threa
 
 When all this happens depends on the number of observations alone: a stream that was saved and loaded goes on as it would
 have, and its answers are those of `epf.fit` with the method that it has come to.
+
+When the larger method takes over, both have seen the same observations, and their answers are compared as those of two runs
+of `epf.fit` are. A contradiction, or a larger method that fails, is part of the verdict from then on. It stays when a still
+larger method takes over: if that one agrees, it agrees with a method that was doubted, and the one that contradicted it
+is gone and cannot be asked again. `epf.fit` too compares its answer with all of its runs.
 """
 
 import copy
@@ -16,9 +21,22 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from epf.errors import CheckpointError, EPFError
-from epf.filters._base import Filter
+from epf.filters._base import Caveat, Filter
 from epf.filters.marginal._marginal import MarginalEPF
-from epf.run._default import MOST_AT_ONCE, MOST_ROUNDS, Found, core, enlarged, is_affordable, resized
+from epf.results._verdict import LEVELS
+from epf.run._default import (
+    MOST_AT_ONCE,
+    MOST_ROUNDS,
+    Found,
+    Round,
+    contradiction,
+    core,
+    enlarged,
+    failed,
+    is_affordable,
+    made_of,
+    resized,
+)
 
 if TYPE_CHECKING:
     from epf.run._stream import Stream
@@ -38,11 +56,12 @@ class Growth:
 
     def __init__(self, accuracy: float, rounds: int = 0) -> None:
         self.accuracy, self.rounds = accuracy, rounds
+        self.doubts: tuple[Caveat, ...] = ()
         self._began = 0  # observations when the larger method was chosen
         self._method: Filter | None = None
         self._larger: Stream | None = None
         self._compiling: threading.Thread | None = None
-        self._compiled: list[Stream | None] = []  # by the thread, for all copies
+        self._compiled: list[Stream | Exception] = []  # by the thread, for all copies
 
     def after_update(self, stream: "Stream") -> None:
         """Look at the certificate if it is time to, or let the larger method go on.
@@ -61,16 +80,16 @@ class Growth:
 
     def _looked(self, stream: "Stream") -> Filter | None:
         """The method that the certificate asks for, if any."""
-        assert stream._bound is not None
         try:
-            return enlarged(stream.method, Found(stream.error, stream._bound.describe()), self.accuracy, MOST_AT_ONCE)
+            return enlarged(stream.method, _found(stream), self.accuracy, MOST_AT_ONCE)
         except Exception:  # whatever it is, the update itself has succeeded
             return None
 
     def facts(self) -> dict[str, Any]:
         """For a checkpoint: what `loaded` needs."""
         sizes = {name: getattr(core(self._method), name) for name in _SIZES} if self._method is not None else {}
-        return {"accuracy": self.accuracy.hex(), "rounds": self.rounds, "began": self._began, "sizes": sizes}
+        growth = {"accuracy": self.accuracy.hex(), "rounds": self.rounds, "began": self._began, "sizes": sizes}
+        return growth | {"doubts": self.doubts}
 
     @classmethod
     def loaded(cls, path: Path, facts: Any, stream: "Stream") -> "Growth | None":
@@ -79,9 +98,13 @@ class Growth:
             return None
         try:
             growth = cls(float.fromhex(facts["accuracy"]), int(facts["rounds"]))
+            # A file of an earlier version has no doubts.
+            growth.doubts = tuple(Caveat(*one) for one in facts.get("doubts", ()))
             began, sizes = int(facts["began"]), dict(facts["sizes"])
             larger = resized(stream.method, **sizes) if sizes else None
             sound = growth.accuracy > 0.0 and 0 <= growth.rounds <= MOST_ROUNDS and set(sizes) <= set(_SIZES)
+            for level, sentence in growth.doubts:
+                sound &= type(level) is int and 0 <= level < len(LEVELS) and isinstance(sentence, str)
             inner = core(larger)
             replays = isinstance(inner, MarginalEPF) and is_affordable(inner) and stream._buffer is not None
             if not sound or not 0 <= began <= stream.num_observations or (larger is not None and not replays):
@@ -106,26 +129,57 @@ class Growth:
 
         def first() -> None:
             with jax.enable_x64(double), jax.default_device(device), jax.default_matmul_precision(precision):
-                compiled.append(_caught_up(_alike(stream, method), stream, 1))
+                try:
+                    larger = _alike(stream, method)
+                    _catch_up(larger, stream, 1)
+                    _found(larger)  # compiles what it is compared by
+                    compiled.append(larger)
+                except Exception as error:  # raised by `_first`
+                    compiled.append(error)
 
         self._compiling = threading.Thread(target=first, name="epf-growth")
         self._compiling.start()
+
+    def _first(self) -> "Stream":
+        """The larger stream after its first observation, when its thread has ended."""
+        assert self._compiling is not None
+        self._compiling.join()
+        self._compiling, (larger,) = None, self._compiled
+        if isinstance(larger, Exception):
+            raise larger
+        return larger
 
     def _go_on(self, stream: "Stream", t: int) -> None:
         """As many old observations as are due; after the last of them, the larger method is the stream's own."""
         due = min(t, _PER_UPDATE * (t - self._began - self._began // _WAIT))
         if due <= 0:
             return
-        if self._compiling is not None:
-            self._compiling.join()
-            self._compiling, self._larger = None, self._compiled[0] if self._compiled else None
-        if self._larger is not None:
-            self._larger = _caught_up(self._larger, stream, due)
-        if self._larger is None or self._larger.num_observations == t:
-            self.rounds = MOST_ROUNDS if self._larger is None else self.rounds + 1
-            if self._larger is not None:
-                _take_over(stream, self._larger)
-            self._method = self._larger = None
+        assert self._method is not None
+        assert stream._bound is not None
+        try:
+            if self._larger is None:
+                self._larger = self._first()
+            _catch_up(self._larger, stream, due)
+            if self._larger.num_observations != t or stream._info is None:  # just loaded: it has no answer to compare
+                return
+            rounds = (Round.of(one.method, _found(one)) for one in (self._larger, stream))
+            self.doubts += tuple(contradiction(*rounds, when=f" after {t} observations"))
+            self.rounds += 1
+            _take_over(stream, self._larger)
+        except Exception as error:  # whatever it is, the update itself has succeeded, and the present method stays
+            self.doubts += (failed(self._method, made_of(stream._bound.describe()), error),)
+            self.rounds = MOST_ROUNDS
+        self._method, self._larger, self._compiled = None, None, []
+
+
+def doubts_of(growth: Growth | None) -> tuple[Caveat, ...]:
+    """What a stream's verdict says of its growth, if it may grow."""
+    return () if growth is None else growth.doubts
+
+
+def _found(stream: "Stream") -> Found:
+    assert stream._bound is not None
+    return Found(stream.error, stream._bound.describe(), stream.latest, stream._bound.parameters)
 
 
 def _alike(stream: "Stream", method: Filter) -> "Stream":
@@ -137,17 +191,13 @@ def _alike(stream: "Stream", method: Filter) -> "Stream":
     return larger
 
 
-def _caught_up(larger: "Stream", stream: "Stream", due: int) -> "Stream | None":
-    """The larger stream after `due` observations; None if it failed, and then the present method stays."""
+def _catch_up(larger: "Stream", stream: "Stream", due: int) -> None:
+    """Let the larger stream take in old observations until it has `due` of them."""
     assert stream._buffer is not None
     ys, us = stream._buffer.arrays(due)
     rows = stream._incoming.like(ys, us)
-    try:
-        while larger.num_observations < due:
-            larger._advance(rows.some(larger.num_observations, due), 0.0)
-    except Exception:  # whatever it is, the update itself has succeeded
-        return None
-    return larger
+    while larger.num_observations < due:
+        larger._advance(rows.some(larger.num_observations, due), 0.0)
 
 
 def _take_over(stream: "Stream", larger: "Stream") -> None:

@@ -32,7 +32,7 @@ from epf.run._checks import (
     memory_errors,
 )
 from epf.run._default import ACCURACY, choose
-from epf.run._growth import Growth
+from epf.run._growth import Growth, doubts_of
 from epf.run._incoming import Incoming, Rows
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._saved_stream import facts_of, facts_to_save, layouts, position_of
@@ -316,9 +316,9 @@ class Stream:
 
     def _judged(self, error: Certificate) -> Verdict:
         """The verdict that follows from this certificate, which takes longer to make."""
-        facts = MethodFacts.of(self.method, self._state).also(self._observed.caveats())
-        ess = self.latest.info.ess
-        return judge_run(error, self.num_observations, self._collapsed, self._invalid, ess, facts)
+        caveats = *self._observed.caveats(), *doubts_of(self._growth)
+        facts = MethodFacts.of(self.method, self._state).also(caveats)
+        return judge_run(error, self.num_observations, self._collapsed, self._invalid, self.latest.info.ess, facts)
 
     @property
     def posterior(self) -> Posterior:
