@@ -1,6 +1,7 @@
 """Streams lose no row and count none twice, whatever becomes of their input, their output and their checkpoint."""
 
 import errno
+import functools
 import io
 import itertools
 import json
@@ -22,8 +23,12 @@ from epf.cli.rows import Columns
 from epf.storage._files import only_writer
 
 SIR = ["--method", "sir", "--particles", "20"]
-_, Y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=20, seed=3)
 pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@functools.cache
+def series():
+    return epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=20, seed=3)[1]
 
 
 def run(*arguments, code=0, stdin=None):
@@ -48,13 +53,13 @@ def means(lines):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The lines of a stream that nothing happens to."""
-    return means(run("stream", "sin", write(tmp_path_factory.mktemp("whole") / "y.csv", Y), *SIR).stdout)
+    return means(run("stream", "sin", write(tmp_path_factory.mktemp("whole") / "y.csv", series()), *SIR).stdout)
 
 
 @pytest.fixture
 def begun(tmp_path):
     """A checkpoint after ten rows, and the file that they come from."""
-    data, keep = write(tmp_path / "y.csv", Y[:10]), tmp_path / "run.epf"
+    data, keep = write(tmp_path / "y.csv", series()[:10]), tmp_path / "run.epf"
     run("stream", "sin", data, *SIR, "--checkpoint", keep)
     return data, keep
 
@@ -62,15 +67,15 @@ def begun(tmp_path):
 def test_another_a_shorter_or_a_changed_file_is_refused(begun, tmp_path):
     data, keep = begun
     resume = ["--checkpoint", keep, "--resume"]
-    changed = Y.copy()
+    y, changed = series(), series().copy()
     changed[3] += 1.0
-    for values, words in ((Y[10:], "other rows among its first 10"), (changed, "other rows"), (Y[:7], "fewer than 10")):
+    for values, words in ((y[10:], "other rows among its first 10"), (changed, "other rows"), (y[:7], "fewer than 10")):
         said = run("stream", "sin", write(data, values), *resume, code=3).stderr
         assert words in said
         assert "--new-file" in said
         assert load(keep).num_observations == 10
     two = tmp_path / "two.csv"
-    two.write_text("y,z\n" + "".join(f"{value:.9g},{value:.9g}\n" for value in Y))
+    two.write_text("y,z\n" + "".join(f"{value:.9g},{value:.9g}\n" for value in y))
     assert "made from the columns y, and this run reads z" in run(
         "stream", "sin", two, "--columns", "z", *resume, code=3
     ).stderr  # fmt: skip
@@ -80,18 +85,18 @@ def test_the_same_rows_written_otherwise_are_the_same(begun, whole, tmp_path):
     data, keep = begun
     data.unlink()
     other = tmp_path / "y.jsonl"
-    other.write_text("".join(json.dumps({"y": float(f"{value:.9g}"), "more": 1}) + "\n" for value in Y))
+    other.write_text("".join(json.dumps({"y": float(f"{value:.9g}"), "more": 1}) + "\n" for value in series()))
     assert means(run("stream", "sin", other, "--checkpoint", keep, "--resume").stdout) == whole[10:]
 
 
 def test_a_new_file_goes_on_and_is_not_taken_in_twice(begun, whole, tmp_path):
     _, keep = begun
-    rotated = write(tmp_path / "rotated.csv", Y[10:16])
+    rotated = write(tmp_path / "rotated.csv", series()[10:16])
     resume = ["--checkpoint", keep, "--resume"]
     first = run("stream", "sin", rotated, *resume, "--new-file")
     assert "Resumed at t = 10; all rows are new." in first.stderr
     assert "file is not new" in run("stream", "sin", rotated, *resume, "--new-file", code=2).stderr
-    write(rotated, Y[10:])
+    write(rotated, series()[10:])
     second = run("stream", "sin", rotated, *resume)
     assert "the first 6 rows are skipped" in second.stderr
     assert means(first.stdout) + means(second.stdout) == whole[10:]
@@ -99,7 +104,7 @@ def test_a_new_file_goes_on_and_is_not_taken_in_twice(begun, whole, tmp_path):
 
 def test_a_last_line_without_an_end_is_read_again_when_it_has_one(whole, tmp_path):
     data, keep = tmp_path / "y.csv", tmp_path / "run.epf"
-    text = "y\n" + "".join(f"{value:.9g}\n" for value in Y)
+    text = "y\n" + "".join(f"{value:.9g}\n" for value in series())
     ends = [i + 1 for i, letter in enumerate(text) if letter == "\n"]
     data.write_text(text[: ends[10] - 4])  # in the middle of the tenth number
     cut = run("stream", "sin", data, *SIR, "--checkpoint", keep)
@@ -139,7 +144,7 @@ class Full(io.StringIO):
 def test_an_output_that_fails_ends_with_a_checkpoint_from_which_no_line_is_missing(
     whole, tmp_path, monkeypatch, capsys
 ):
-    data, keep = write(tmp_path / "y.csv", Y), tmp_path / "run.epf"
+    data, keep = write(tmp_path / "y.csv", series()), tmp_path / "run.epf"
     settings = {"format": None, "on_error": "stop", "every": 1, "checkpoint": keep, "checkpoint_every": 100}
     opened = command.open_stream(epf.zoo.Sin(), epf.SIR(20), 0, keep, True)
     full = Full()
@@ -157,7 +162,7 @@ def test_an_output_that_fails_ends_with_a_checkpoint_from_which_no_line_is_missi
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["head -3", "cat > /dev/full"])
 def test_a_process_whose_output_fails_keeps_what_it_learned(where, tmp_path):
-    data, keep = write(tmp_path / "y.csv", np.tile(Y, 20)), tmp_path / "run.epf"
+    data, keep = write(tmp_path / "y.csv", np.tile(series(), 20)), tmp_path / "run.epf"
     words = [sys.executable, "-m", "epf.cli", "stream", "sin", str(data), *SIR, "--checkpoint", str(keep)]
     redirect = f"| {where}" if "head" in where else "> /dev/full"
     script = f"set -o pipefail; {' '.join(words)} {redirect}"
@@ -178,7 +183,7 @@ def test_two_streams_do_not_share_a_checkpoint(begun):
 
 
 def test_files_that_cannot_be_written_do_not_cost_the_answer(tmp_path):
-    data = write(tmp_path / "y.csv", Y)
+    data = write(tmp_path / "y.csv", series())
     for option, place, code, words in (
         ("--plot", tmp_path / "p.xyz", 2, "end it with .png or .pdf"),
         ("--plot", data / "p.png", 5, "cannot be written"),
@@ -194,12 +199,12 @@ def test_files_that_cannot_be_written_do_not_cost_the_answer(tmp_path):
 
 
 def test_the_verdict_is_where_people_look(tmp_path):
-    data = write(tmp_path / "y.csv", Y)
+    data = write(tmp_path / "y.csv", series())
     lines = [json.loads(line) for line in run("stream", "sin", data, *SIR).stdout.splitlines()]
     assert all(line["verdict"] in ("good", "doubtful", "do not trust") for line in lines)
     changed = [line["verdict"] != before["verdict"] for before, line in itertools.pairwise(lines)]
     assert ["reason" in line for line in lines] == [True, *changed]
-    fitted = epf.fit(epf.zoo.Sin(), Y, epf.SIR(20)).verdict
+    fitted = epf.fit(epf.zoo.Sin(), series(), epf.SIR(20)).verdict
     assert lines[-1]["verdict"] == fitted.word
     printed = run("fit", "sin", data, *SIR).stdout
     assert f"verdict: {fitted.word}" in printed

@@ -1,5 +1,7 @@
 """The Assumed Parameter Filter: its moments against quadrature, its posterior against exact ones."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,11 @@ from models import AR, VectorAR, exact_ar, exact_coefficient, run
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
-_, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
+
+
+@functools.cache
+def series():
+    return epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)[1]
 
 
 @pytest.mark.parametrize("p", [1, 2, 5])
@@ -118,7 +124,7 @@ def test_the_prior_is_matched():
 
 
 def test_a_coefficient_is_learned_as_the_exact_posterior_says():
-    y = Y[:40]
+    y = series()[:40]
     mean, sd, _ = exact_coefficient(y)
     seeds, method = 12, epf.AssumedParameterFilter(300, islands=1)
 
@@ -136,8 +142,9 @@ def test_a_coefficient_is_learned_as_the_exact_posterior_says():
 
 
 def test_the_verdict_doubts_few_particles():
-    result = epf.fit(COEFFICIENT, Y, epf.AssumedParameterFilter(16, epf.proposals.Bootstrap()))
-    mean, sd, _ = exact_coefficient(Y)
+    y = series()
+    result = epf.fit(COEFFICIENT, y, epf.AssumedParameterFilter(16, epf.proposals.Bootstrap()))
+    mean, sd, _ = exact_coefficient(y)
     assert abs(result.mean["a"] - mean) > sd
     assert result.verdict.word == "do not trust"
 
@@ -145,10 +152,10 @@ def test_the_verdict_doubts_few_particles():
 @pytest.mark.slow
 def test_two_parameters_and_their_certificate():
     """A coefficient and a variance: the error is below twice the certificate in nearly all runs."""
-    means, sds = exact_ar(Y, [100])
-    inside = []
+    y, inside = series(), []
+    means, sds = exact_ar(y, [100])
     for seed in range(10):
-        result = epf.fit(AR(), Y, epf.AssumedParameterFilter(2000), seed=seed)
+        result = epf.fit(AR(), y, epf.AssumedParameterFilter(2000), seed=seed)
         z = (np.array([result.mean["a"], result.mean["v"]]) - means[0]) / sds[0]
         inside.append(np.abs(z) < 2.0 * result.error.total[0])
     assert np.mean(inside) >= 0.85, inside  # 95% expected; 20 cases

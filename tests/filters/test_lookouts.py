@@ -1,5 +1,7 @@
 """Lookouts at mirror images of the nodes: a mode that the nodes have left is part of the certificate."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -49,7 +51,11 @@ class Signed(Factor):
 
 
 TRUTH = {"loadings": np.array([0.9, -0.8, 0.7, 1.2]), "noise": 0.3}
-Y = epf.simulate(Factor(), TRUTH, steps=40, seed=2)[1]
+
+
+@functools.cache
+def series():
+    return epf.simulate(Factor(), TRUTH, steps=40, seed=2)[1]
 
 
 def near_the_truth(model, values):
@@ -68,7 +74,7 @@ def near_the_truth(model, values):
         posterior = bound.posterior(state)
         return posterior.moments(), posterior.error()
 
-    return bound, *told(bound, jnp.asarray(Y, float))
+    return bound, *told(bound, jnp.asarray(series(), float))
 
 
 @pytest.mark.parametrize(("model", "alarm"), [(Factor(0.02), True), (Signed(), False)])

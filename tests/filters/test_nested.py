@@ -1,5 +1,7 @@
 """The nested particle filter against exact posteriors; what its jitter does, and that the certificate knows."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,12 +14,16 @@ from models import AR, exact_ar, exact_coefficient, run
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
-_, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
+
+
+@functools.cache
+def series():
+    return epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)[1]
 
 
 def test_the_posterior_is_the_exact_one():
     """Over seeds mean and sd scatter about the exact ones; the bias of the jitter is below what the certificate says."""
-    y = Y[:50]
+    y = series()[:50]
     mean, sd, log_evidence = exact_coefficient(y)
     seeds, method = 12, epf.NestedFilter(150, inner=20, islands=1)
     bound = method.bind(COEFFICIENT)
@@ -38,10 +44,11 @@ def test_the_posterior_is_the_exact_one():
 
 
 def test_the_verdict_doubts_few_thetas():
-    result = epf.fit(COEFFICIENT, Y, epf.NestedFilter(40, inner=20))
+    y = series()
+    result = epf.fit(COEFFICIENT, y, epf.NestedFilter(40, inner=20))
     assert result.verdict.word == "do not trust"
     assert result.error.parts["monte_carlo"].min() > 0.1
-    mean, sd, _ = exact_coefficient(Y)
+    mean, sd, _ = exact_coefficient(y)
     assert abs(result.mean["a"] - mean) / sd < 2.0 * result.error.mean["a"]
 
 
@@ -68,11 +75,11 @@ def test_jitter_widens_as_the_certificate_says():
 def test_without_jitter_thetas_only_die_out():
     """No theta moves, and each keeps the filter that it had."""
     method = epf.NestedFilter(50, inner=10, jitter=0.0, islands=1)
-    bound = method.bind(COEFFICIENT)
+    bound, y = method.bind(COEFFICIENT), series()[:30]
 
     @jax.jit
     def ran():
-        state, _ = run(method, COEFFICIENT, 1, Y[:30])
+        state, _ = run(method, COEFFICIENT, 1, y)
         return bound.init(step_key(root_key(1), 0)).theta, state.theta, bound.posterior(state).error().bias
 
     first, last, bias = ran()
@@ -95,10 +102,10 @@ def test_thetas_stay_in_their_support():
 @pytest.mark.slow
 def test_two_parameters_and_their_certificate():
     """A coefficient and a variance: the error is below twice the certificate in nearly all runs."""
-    means, sds = exact_ar(Y, [100])
-    inside = []
+    y, inside = series(), []
+    means, sds = exact_ar(y, [100])
     for seed in range(10):
-        result = epf.fit(AR(), Y, epf.NestedFilter(2000, inner=50), seed=seed)
+        result = epf.fit(AR(), y, epf.NestedFilter(2000, inner=50), seed=seed)
         z = (np.array([result.mean["a"], result.mean["v"]]) - means[0]) / sds[0]
         inside.append(np.abs(z) < 2.0 * result.error.total[0])
     assert np.mean(inside) >= 0.85, inside  # 95% expected; 20 cases

@@ -1,5 +1,7 @@
 """Online EM against exact smoothing and, in the slow suite, against the maximum of the exact likelihood."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +21,11 @@ from epf.smc._backward import backward_draws
 from models import AR
 
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
-_, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=30, seed=6)
+
+
+@functools.cache
+def series():
+    return epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=30, seed=6)[1]
 
 
 def test_backward_draws_have_the_odds_of_weight_and_transition():
@@ -88,7 +94,7 @@ def held(model, y, start, seeds, prior=False):
 
 @pytest.fixture(scope="module")
 def coefficient_held():
-    return held(COEFFICIENT, Y, {"a": 0.5}, 40)
+    return held(COEFFICIENT, series(), {"a": 0.5}, 40)
 
 
 @pytest.mark.parametrize("prior", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -99,10 +105,10 @@ def test_one_step_of_em_is_that_of_the_exact_smoother(prior, request):
     """
     start, seeds = 0.5, 40
     if prior:
-        found = held(COEFFICIENT, Y, {"a": start}, seeds, prior)[0][:, 0]
+        found = held(COEFFICIENT, series(), {"a": start}, seeds, prior)[0][:, 0]
     else:
         found = request.getfixturevalue("coefficient_held")[0][:, 0]
-    cross, square = smoothed(start, Y)
+    cross, square = smoothed(start, series())
     exact = cross / 0.5 / (square / 0.5 + prior)
     assert found.mean() == pytest.approx(exact, abs=4.0 * found.std() / np.sqrt(seeds) + 1e-3)
     assert found.std() < 0.05
@@ -138,13 +144,13 @@ def check_scores(scores, information, exact):
 
 
 def test_the_smoothed_score_is_the_gradient_of_the_exact_log_likelihood(coefficient_held):
-    exact = np.asarray(jax.jacobian(log_likelihoods)(jnp.array([0.5, np.log(0.5)]), jnp.asarray(Y)))[:, :1]
+    exact = np.asarray(jax.jacobian(log_likelihoods)(jnp.array([0.5, np.log(0.5)]), jnp.asarray(series())))[:, :1]
     check_scores(*coefficient_held[1:], exact)
 
 
 @pytest.mark.slow
 def test_the_smoothed_score_of_two_parameters_with_missing_rows():
-    y = np.array(Y)
+    y = np.array(series())
     y[10:13] = np.nan
     _, scores, information = held(AR(), y, {"a": 0.6, "v": 0.8}, 100)
     exact = np.asarray(jax.jacobian(log_likelihoods)(jnp.array([0.6, np.log(0.8)]), jnp.asarray(y)))
@@ -302,7 +308,7 @@ def test_missing_values_and_a_far_start_are_no_hindrance(start):
 
 @pytest.mark.slow
 def test_the_answer_is_a_point():
-    result = epf.fit(COEFFICIENT, Y, epf.OnlineEM(30, burn_in=10))
+    result = epf.fit(COEFFICIENT, series(), epf.OnlineEM(30, burn_in=10))
     estimate = result.mean["a"]
     assert result.sd["a"] == 0.0
     assert result.quantile(0.05)["a"] == result.quantile(0.95)["a"] == estimate

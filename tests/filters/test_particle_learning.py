@@ -1,5 +1,7 @@
 """Particle learning against exact posteriors; its two stages together estimate the evidence without bias."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,11 @@ from models import AR, VectorAR, exact_coefficient, run
 from scoring import rms, scores
 
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
-_, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
+
+
+@functools.cache
+def series():
+    return epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)[1]
 
 
 @pytest.mark.parametrize(
@@ -23,7 +29,7 @@ _, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
 )
 def test_evidence_is_unbiased(proposal):
     """Under Bootstrap the first stage looks at the transition's centre, which is wrong, and the second makes up for it."""
-    ys = Y[:8]
+    ys = series()[:8]
     method = epf.ParticleLearning(64, proposal, islands=1)
 
     def one(seed):
@@ -41,7 +47,8 @@ def test_evidence_is_unbiased(proposal):
 def test_after_an_exact_first_stage_all_particles_weigh_the_same():
     """Resampled by the predictive at every step, nothing is left to weigh."""
     method = epf.ParticleLearning(200, resampling=epf.resampling.Systematic(1.0), islands=1)
-    infos = jax.jit(lambda: run(method, COEFFICIENT, 0, Y[:20])[1][0])()
+    y = series()[:20]
+    infos = jax.jit(lambda: run(method, COEFFICIENT, 0, y)[1][0])()
     np.testing.assert_allclose(infos.ess, 200.0, rtol=1e-4)
 
 
@@ -64,11 +71,12 @@ def test_statistics_are_chosen_by_the_model():
 @pytest.mark.slow
 @pytest.mark.parametrize("statistics", ["conjugate", "polynomial"])
 def test_a_coefficient_is_learned_as_the_exact_posterior_says(statistics):
-    mean, sd, _ = exact_coefficient(Y)
+    y = series()
+    mean, sd, _ = exact_coefficient(y)
     seeds, method = 20, epf.ParticleLearning(1000, statistics=statistics, islands=1)
 
     def one(seed):
-        return jax.tree.map(lambda leaf: leaf[-1, 0], run(method, COEFFICIENT, seed, Y)[1][1])
+        return jax.tree.map(lambda leaf: leaf[-1, 0], run(method, COEFFICIENT, seed, y)[1][1])
 
     means, sds = (np.asarray(part) for part in jax.jit(jax.vmap(one))(jnp.arange(seeds)))
     z, r = (means - mean) / sd, sds / sd

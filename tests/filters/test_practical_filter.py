@@ -1,5 +1,7 @@
 """The practical filter: with the whole path in its window it is plain MCMC; with a lag, fixed-lag smoothing."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +12,16 @@ from models import AR, exact_coefficient, kalman, run
 from scoring import rms, scores
 
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
-_, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
+
+
+@functools.cache
+def series():
+    return epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)[1]
 
 
 def test_states_in_the_window_are_drawn_from_their_law():
     """Nothing unknown and nothing frozen: x_t has the Kalman filter's mean and variance, also behind a missing value."""
-    model, y = epf.fix(AR(), {"a": 0.8, "v": 0.5}), np.array(Y[:6])
+    model, y = epf.fix(AR(), {"a": 0.8, "v": 0.5}), np.array(series()[:6])
     y[3] = np.nan
     means, covariances, _ = kalman(0.8, 0.5, 1.0, 0.25, 0.0, 1.0, y)
     particles = 2000
@@ -44,12 +50,13 @@ def test_a_state_with_lags_is_moved_as_well():
 
 @pytest.mark.slow
 def test_a_coefficient_and_what_a_short_lag_costs():
-    mean, sd, _ = exact_coefficient(Y)
+    y = series()
+    mean, sd, _ = exact_coefficient(y)
     seeds = 8
 
     def moments(method):
         def one(seed):
-            return jax.tree.map(lambda leaf: leaf[-1, 0], run(method, COEFFICIENT, seed, Y)[1][1])
+            return jax.tree.map(lambda leaf: leaf[-1, 0], run(method, COEFFICIENT, seed, y)[1][1])
 
         means, sds = (np.asarray(part) for part in jax.jit(jax.vmap(one))(jnp.arange(seeds)))
         return (means - mean) / sd, sds / sd

@@ -1,5 +1,7 @@
 """The particle filter against the Kalman filter, on a model where both apply."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +11,19 @@ import epf
 from models import kalman, run
 
 MODEL = epf.zoo.LinearGaussian.rotation(2, 2)
-X, Y = epf.simulate(MODEL, {}, steps=12, seed=5)
-GAPPY = np.where(np.random.default_rng(0).random(Y.shape) < 0.3, np.nan, Y)
-GAPPY[4] = np.nan
+
+
+@functools.cache
+def series():
+    return epf.simulate(MODEL, {}, steps=12, seed=5)[1]
+
+
+@functools.cache
+def gappy():
+    y = series()
+    y = np.where(np.random.default_rng(0).random(y.shape) < 0.3, np.nan, y)
+    y[4] = np.nan
+    return y
 
 
 def exact(ys):
@@ -37,25 +49,28 @@ def log_evidences(method, ys, seeds):
 )
 def test_evidence_is_unbiased(proposal, resampling):
     """E[estimate of p(y)] = p(y), whatever the proposal and the resampling; some values are missing."""
-    ratios = np.exp(log_evidences(epf.SIR(64, proposal, resampling), GAPPY, 2000) - exact(GAPPY)[2])
+    y = gappy()
+    ratios = np.exp(log_evidences(epf.SIR(64, proposal, resampling), y, 2000) - exact(y)[2])
     z = (ratios.mean() - 1.0) / (ratios.std() / np.sqrt(len(ratios)))
     assert abs(z) < 4.0, (ratios.mean(), z)
 
 
 def test_the_optimal_proposal_beats_bootstrap_in_evidence_variance():
+    y = series()
     spread = {
-        p: log_evidences(epf.SIR(64, p), Y, 600).std() for p in (epf.proposals.Bootstrap(), epf.proposals.Optimal())
+        p: log_evidences(epf.SIR(64, p), y, 600).std() for p in (epf.proposals.Bootstrap(), epf.proposals.Optimal())
     }
     # 600 runs know a standard deviation to 3%, so a true tie would not show a factor of 1.5.
     assert spread[epf.proposals.Optimal()] * 1.5 < spread[epf.proposals.Bootstrap()]
 
 
 def test_filtered_moments_are_kalmans():
-    means, covariances, _ = exact(GAPPY)
+    y = gappy()
+    means, covariances, _ = exact(y)
     particles, seeds = 4000, 40
 
     def one(seed):
-        return run(epf.SIR(particles), MODEL, seed, GAPPY)[1][2]
+        return run(epf.SIR(particles), MODEL, seed, y)[1][2]
 
     mean, sd = (np.asarray(part) for part in jax.jit(jax.vmap(one))(jnp.arange(seeds)))
     error = mean.std(axis=0) / np.sqrt(seeds)
@@ -87,7 +102,8 @@ def test_fixing_every_parameter_gives_the_ordinary_particle_filter():
 
 def test_ancestors_are_those_that_live_on():
     """All where nothing was resampled; elsewhere as many as have offspring, about N w of each."""
-    info = jax.jit(lambda: run(epf.SIR(500, epf.proposals.Bootstrap()), MODEL, 0, GAPPY)[1][0])()
+    y = gappy()
+    info = jax.jit(lambda: run(epf.SIR(500, epf.proposals.Bootstrap()), MODEL, 0, y)[1][0])()
     resampled = np.asarray(info.resampled)
     assert 0 < resampled.sum() < len(resampled)
     assert np.all(np.asarray(info.ancestors)[~resampled] == 500)

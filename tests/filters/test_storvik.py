@@ -1,5 +1,7 @@
 """Storvik's filter against exact posteriors, from a grid of Kalman filters."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,12 +13,16 @@ from epf.errors import UnsupportedModelError
 from models import AR, exact_coefficient, grid_posterior, kalman, run
 
 COEFFICIENT = epf.fix(AR(), {"v": 0.5})
-_, Y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)
+
+
+@functools.cache
+def series():
+    return epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)[1]
 
 
 def test_evidence_is_unbiased():
     """With exact Gibbs densities the estimate of p(y), parameters integrated out, has the right mean."""
-    ys = Y[:10]
+    ys = series()[:10]
 
     def one(seed):
         return jnp.sum(run(epf.Storvik(64, islands=1), COEFFICIENT, seed, ys)[1][0].log_evidence)
@@ -28,11 +34,12 @@ def test_evidence_is_unbiased():
 
 
 def test_a_coefficient_is_learned_as_the_exact_posterior_says():
-    mean, sd, _ = exact_coefficient(Y)
+    y = series()
+    mean, sd, _ = exact_coefficient(y)
     seeds = 12
 
     def one(seed):
-        return jax.tree.map(lambda leaf: leaf[-1], run(epf.Storvik(1000, islands=1), COEFFICIENT, seed, Y)[1][1])
+        return jax.tree.map(lambda leaf: leaf[-1], run(epf.Storvik(1000, islands=1), COEFFICIENT, seed, y)[1][1])
 
     means, sds = (np.asarray(part)[:, 0] for part in jax.jit(jax.vmap(one))(jnp.arange(seeds)))
     z = (means - mean) / sd
@@ -69,7 +76,7 @@ def test_two_variances_of_a_local_level():
 
 @pytest.mark.slow  # `test_conformance` asks the same of fewer particles
 def test_intervals_and_densities_are_the_mixtures():
-    result = epf.fit(COEFFICIENT, Y[:30], epf.Storvik(500, islands=1))
+    result = epf.fit(COEFFICIENT, series()[:30], epf.Storvik(500, islands=1))
     grid = np.linspace(-1.0, 2.0, 1501)
     density = result.density("a", grid)
     below = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(grid))])

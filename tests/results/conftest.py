@@ -5,9 +5,9 @@ import pytest
 import epf
 
 LEVEL = epf.zoo.LocalLevel()
-X, Y = epf.simulate(LEVEL, {"level_variance": 0.5, "noise_variance": 0.3}, steps=40, seed=3)
 
 
 @pytest.fixture(scope="session")
 def result():
-    return epf.fit(LEVEL, Y[:30], epf.SIR(200), seed=2)
+    _, y = epf.simulate(LEVEL, {"level_variance": 0.5, "noise_variance": 0.3}, steps=40, seed=3)
+    return epf.fit(LEVEL, y[:30], epf.SIR(200), seed=2)

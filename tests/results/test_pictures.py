@@ -1,5 +1,6 @@
 """The pictures show the numbers they claim to; the page is one file and says whether to trust the run."""
 
+import functools
 import re
 import shutil
 import subprocess
@@ -20,7 +21,12 @@ matplotlib.use("Agg")
 
 LEVEL = epf.zoo.LocalLevel()
 TRUTH = {"level_variance": 0.5, "noise_variance": 0.3}
-X, Y = epf.simulate(LEVEL, TRUTH, steps=30, seed=3)
+
+
+@functools.cache
+def simulated():
+    """States and observations."""
+    return epf.simulate(LEVEL, TRUTH, steps=30, seed=3)
 
 
 @pytest.fixture(autouse=True)
@@ -64,13 +70,14 @@ def test_pairs_states_and_forecasts(result):
     assert points.shape == (100, 2)
     assert set(points[:, 0].tolist()) <= set(np.asarray(result.state.states.theta[:, 0], float).ravel().tolist())
 
-    (panel,) = result.plot_states(Y, truth=X)
+    x, y = simulated()
+    (panel,) = result.plot_states(y, truth=x)
     observed, mean, true = panel.get_lines()
     np.testing.assert_array_equal(mean.get_ydata(), result.record.state_mean)
-    np.testing.assert_allclose(observed.get_ydata(), Y)
-    np.testing.assert_allclose(true.get_ydata(), X)
+    np.testing.assert_allclose(observed.get_ydata(), y)
+    np.testing.assert_allclose(true.get_ydata(), x)
 
-    (panel,) = result.plot_forecast(5, Y)
+    (panel,) = result.plot_forecast(5, y)
     observed, median = panel.get_lines()
     assert median.get_xdata().tolist() == [31, 32, 33, 34, 35]
     np.testing.assert_allclose(median.get_ydata(), result.forecast(5).quantile(0.5), rtol=1e-6)
@@ -79,7 +86,8 @@ def test_pairs_states_and_forecasts(result):
 
 def test_observations_on_another_scale_have_their_own_panel(result):
     """Counts of a log-rate: on one axis the state would be a flat line."""
-    counts = 100.0 * np.asarray(Y) + 500.0
+    _, y = simulated()
+    counts = 100.0 * np.asarray(y) + 500.0
     state, observed = result.plot_states(counts)
     assert [line.get_label() for line in state.get_lines()] == ["filtered mean"]
     (dots,) = observed.get_lines()
@@ -88,7 +96,7 @@ def test_observations_on_another_scale_have_their_own_panel(result):
     assert len(result.plot(states=True, y=counts)) == 2 + 2
     (panel,) = result.plot_states(counts, ax=result.plot_states()[0])  # one panel is all there is
     assert "observed" in [line.get_label() for line in panel.get_lines()]
-    assert len(result.plot_states(np.stack([Y, Y], axis=1))) == 1 + 2
+    assert len(result.plot_states(np.stack([y, y], axis=1))) == 1 + 2
 
 
 def test_the_verdict_says_what_is_wrong(result):
@@ -124,7 +132,7 @@ def test_the_verdict_says_what_is_wrong(result):
 def test_the_page_is_one_file_that_says_everything(result, tmp_path):
     pytest.importorskip("plotly")
     path = tmp_path / "out" / "page.html"
-    result.report(path, y=Y, title="<b>Levels</b>")
+    result.report(path, y=simulated()[1], title="<b>Levels</b>")
     page = path.read_text()
     assert page.count("Plotly.newPlot(") >= 7  # two parameters twice, the state, two diagnostics
     own = re.sub(r"<script>/\*\*.*?</script>", "", page, count=1, flags=re.S)  # all but the library
@@ -166,7 +174,7 @@ def test_a_browser_shows_the_page_without_complaint(result, tmp_path, width):
 
     The page is looked at in a frame, since no window of a headless browser is as narrow as a phone.
     """
-    result.report(tmp_path / "page.html", y=Y)
+    result.report(tmp_path / "page.html", y=simulated()[1])
     (tmp_path / "frame.html").write_text(FRAME.format(width=width))
     handler = partial(QuietHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -1,5 +1,7 @@
 """A result on disk and as the tables of other libraries; what is forecast from it."""
 
+import functools
+
 import jax
 import numpy as np
 import numpyro.distributions as dist
@@ -11,7 +13,11 @@ from epf.errors import CheckpointError, ModelError, SettingError
 
 MODEL = epf.zoo.LinearGaussian.rotation(2, 1)
 LEVEL = epf.zoo.LocalLevel()
-_, Y = epf.simulate(LEVEL, {"level_variance": 0.5, "noise_variance": 0.3}, steps=40, seed=3)
+
+
+@functools.cache
+def series():
+    return epf.simulate(LEVEL, {"level_variance": 0.5, "noise_variance": 0.3}, steps=40, seed=3)[1]
 
 
 def leaves(tree):
@@ -30,8 +36,8 @@ def test_a_saved_result_is_the_result(result, tmp_path):
     assert repr(loaded.method) == repr(result.method) == "SIR(particles=200)"
     for a, b in zip(leaves((loaded.state, loaded.record)), leaves((result.state, result.record)), strict=True):
         np.testing.assert_array_equal(a, b)
-    on = epf.fit(LEVEL, Y[30:], epf.SIR(200), seed=2, resume_from=loaded)
-    assert on.mean == epf.fit(LEVEL, Y, epf.SIR(200), seed=2).mean
+    on = epf.fit(LEVEL, series()[30:], epf.SIR(200), seed=2, resume_from=loaded)
+    assert on.mean == epf.fit(LEVEL, series(), epf.SIR(200), seed=2).mean
     table = pd.read_csv(tmp_path / "out" / "summary.csv", index_col="parameter")
     np.testing.assert_allclose(table, result.summary(), rtol=1e-6)
     with pytest.raises(CheckpointError, match="LocalLevel with other fields"):
@@ -73,7 +79,7 @@ def test_the_summary_is_a_table(result):
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 def test_arviz_gets_equally_weighted_draws_in_its_groups(result):
     az = pytest.importorskip("arviz")
-    data = result.to_arviz(num_samples=2000, observed=Y[:30])
+    data = result.to_arviz(num_samples=2000, observed=series()[:30])
     assert set(data.groups()) == {"posterior", "prior", "posterior_predictive", "observed_data", "sample_stats"}
     draws = data.posterior["level_variance"]
     assert draws.shape == (4, 500)

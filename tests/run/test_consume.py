@@ -1,6 +1,7 @@
 """Observations from a broker: each counts once, whatever comes twice and whenever the process dies."""
 
 import asyncio
+import functools
 
 import pytest
 
@@ -8,10 +9,15 @@ import epf
 from epf.errors import CheckpointError, DataError, SettingError
 from epf.run._consume import Consumer
 from methods import FILTERS, assert_same, scalar_case
+from models import AR
 
 pytest.importorskip("faststream", reason="FastStream is not installed: pip install 'epfilter[brokers]'")
-SIR = FILTERS["SIR"]
-MODEL, Y = scalar_case("SIR")
+MODEL, SIR = AR(), FILTERS["SIR"]
+
+
+@functools.cache
+def series():
+    return scalar_case("SIR")[1]
 
 
 class Message:
@@ -25,7 +31,7 @@ class Message:
 
 
 def body(offset, **more):
-    y = float(Y[offset])
+    y = float(series()[offset])
     return {"y": None if y != y else y, "offset": offset, **more}
 
 
@@ -43,7 +49,7 @@ def deliver(consumer, offsets):
 
 def plain(count):
     stream = epf.Stream(MODEL, SIR)
-    stream.update_many(Y[:count])
+    stream.update_many(series()[:count])
     return stream
 
 
@@ -95,12 +101,12 @@ def test_a_process_that_dies_counts_every_message_once(tmp_path, last):
     assert acknowledged == list(range(3 * ((last + 1) // 3)))
     first.close()  # as the kernel does for a process that dies
     second = Consumer(epf.Stream.load(path, MODEL), path, every=3, gaps=False)
-    again = [max(len(acknowledged) - 1, 0), *range(len(acknowledged), len(Y))]
+    again = [max(len(acknowledged) - 1, 0), *range(len(acknowledged), len(series()))]
     assert deliver(second, again)[0] == again[0]
     asyncio.run(second.flush())
-    assert_same(second.fed._state, plain(len(Y))._state)
-    assert second.fed.position == len(Y)
-    assert second.offsets == {"": len(Y) - 1}
+    assert_same(second.fed._state, plain(len(series()))._state)
+    assert second.fed.position == len(series())
+    assert second.offsets == {"": len(series()) - 1}
     second.close()
     assert Consumer(epf.Stream.load(path, MODEL), None, 1, False).offsets == second.offsets
 
@@ -123,7 +129,7 @@ def test_a_panel_and_several_sources(tmp_path):
         consumer.close()
 
     def at(t, source):
-        return {"y": {f"{source}{i}": float(Y[t]) + i for i in range(2)}, "offset": t, "source": source}
+        return {"y": {f"{source}{i}": float(series()[t]) + i for i in range(2)}, "offset": t, "source": source}
 
     asyncio.run(feed(consumer(epf.Panel(MODEL, SIR)), at(0, "a"), at(0, "b"), at(1, "a")))
     panel = epf.Panel.load(path, MODEL)

@@ -1,5 +1,7 @@
 """How observations come in: lengths, rows, inputs, records. For the bits of every filter see `filters/test_conformance`."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -8,7 +10,10 @@ import epf
 from methods import FILTERS, assert_same, scalar_case, vector_case
 from models import AR
 
-_, Y = scalar_case("SIR")
+
+@functools.cache
+def series():
+    return scalar_case("SIR")[1]
 
 
 def test_one_compilation_serves_every_length():
@@ -20,19 +25,19 @@ def test_one_compilation_serves_every_length():
             return super().transition(p, x, u)
 
     method = FILTERS["SIR"]
-    epf.fit(Counting(), Y, method)
+    epf.fit(Counting(), series(), method)
     first = len(traces)
-    for length in (1, 9, len(Y)):
-        epf.fit(Counting(), Y[:length], method, seed=length)
+    for length in (1, 9, len(series())):
+        epf.fit(Counting(), series()[:length], method, seed=length)
     extra = len(traces) - first
     # Each call looks at the model's shapes and its choice of proposal once; it compiles nothing, and a compilation of
     # the step traces the transition many times over.
     assert extra <= 3 * 4, (first, extra)
 
     stream = epf.Stream(Counting(), method)
-    stream.update(Y[0])
+    stream.update(series()[0])
     after_one = len(traces)
-    for y in Y[1:]:
+    for y in series()[1:]:
         stream.update(y)
     assert len(traces) == after_one
 
@@ -50,21 +55,22 @@ def test_a_stream_takes_rows_and_inputs():
 
 
 def test_memory_of_the_history_is_summaries_only():
-    result = epf.fit(AR(), Y, FILTERS["SIR"])
-    assert all(leaf.shape[0] == len(Y) and leaf.size <= len(Y) * 3 * 2 for leaf in jax.tree.leaves(result.record))
+    y = series()
+    result = epf.fit(AR(), y, FILTERS["SIR"])
+    assert all(leaf.shape[0] == len(y) and leaf.size <= len(y) * 3 * 2 for leaf in jax.tree.leaves(result.record))
 
 
 def test_progress_is_shown_when_asked_for(capsys):
-    epf.fit(AR(), Y, FILTERS["SIR"], progress=True)
+    epf.fit(AR(), series(), FILTERS["SIR"], progress=True)
     assert "12/12" in capsys.readouterr().err
-    epf.fit(AR(), Y, FILTERS["SIR"])
+    epf.fit(AR(), series(), FILTERS["SIR"])
     assert capsys.readouterr().err == ""
 
 
 def test_the_picture_shows_every_parameter_and_the_truth():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
-    result = epf.fit(AR(), Y, FILTERS["SIR"])
+    result = epf.fit(AR(), series(), FILTERS["SIR"])
     axes = result.plot(truth={"a": 0.8, "v": 0.5})
     assert [panel.get_ylabel() for panel in axes] == ["a", "v"]
     line = axes[0].get_lines()[0]

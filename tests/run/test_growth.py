@@ -1,6 +1,7 @@
 """A stream without a method goes on to a larger one, over several updates; its answers are those of that method."""
 
 import copy
+import functools
 import json
 
 import numpy as np
@@ -25,7 +26,11 @@ SMALL = epf.MarginalEPF(particles=8, nodes=16, exact=False)
 LARGE = epf.MarginalEPF(particles=8, nodes=64, exact=False)
 CONTRADICTION, FAILED = "Two runs contradict each other: a is ", "A larger run, with 64 nodes x 8 particles, failed: "
 INPUTS = np.linspace(-1.0, 1.0, 24)[:, None]
-Y = epf.simulate(Timed(), {"a": 0.7, "v": 0.5}, steps=24, seed=3, inputs=INPUTS)[1]
+
+
+@functools.cache
+def series():
+    return epf.simulate(Timed(), {"a": 0.7, "v": 0.5}, steps=24, seed=3, inputs=INPUTS)[1]
 
 
 @pytest.fixture
@@ -39,7 +44,7 @@ def small(monkeypatch):
 
 def fed(stream, until):
     for t in range(stream.num_observations, until):
-        stream.update(Y[t], INPUTS[t])
+        stream.update(series()[t], INPUTS[t])
     return stream
 
 
@@ -63,10 +68,10 @@ def test_a_stream_grows_and_then_answers_as_fit_does(small):
     # Two old observations per update, from t = 11 on: at t = 20 it has seen all of them.
     assert [method == SMALL for method in methods] == [True] * 9 + [False] * 5
     assert stream.method == LARGE
-    whole = epf.fit(Timed(), Y, stream.method, inputs=INPUTS)
+    whole = epf.fit(Timed(), series(), stream.method, inputs=INPUTS)
     assert stream.posterior.mean == whole.mean
     assert stream.log_evidence == pytest.approx(whole.log_evidence, abs=1e-6)
-    assert stream.num_observations == stream.position == len(Y)
+    assert stream.num_observations == stream.position == len(series())
     assert stream.error.worst == pytest.approx(whole.error.worst)
 
 

@@ -1,5 +1,6 @@
 """A panel that keeps coming: each series is a stream, whatever the others do, and one file holds them all."""
 
+import functools
 import random
 
 import jax
@@ -17,7 +18,11 @@ from models import AR
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 SIR = FILTERS["SIR"]
-Y = {key: scalar_case("SIR", seed=seed)[1] for seed, key in enumerate("abc", start=1)}
+
+
+@functools.cache
+def series():
+    return {key: scalar_case("SIR", seed=seed)[1] for seed, key in enumerate("abc", start=1)}
 
 
 def same_stream(panel, key, model, method, rows, inputs=None):
@@ -65,22 +70,23 @@ def test_vectors_and_inputs(tmp_path):
 
 
 def test_series_come_and_go():
+    y = series()
     panel = epf.Panel(AR(), SIR)
     assert len(panel) == 0
     with pytest.raises(KeyError):
         panel["a"]
-    panel.update({"a": Y["a"][0], "b": Y["b"][0], "c": Y["c"][0]})
-    panel.update({"b": Y["b"][1]})
+    panel.update({"a": y["a"][0], "b": y["b"][0], "c": y["c"][0]})
+    panel.update({"b": y["b"][1]})
     gone = panel.retire("a")  # the last one moves to its place
     assert gone.num_observations == 1
     assert sorted(panel) == ["b", "c"]
     for t in range(1, 4):
-        panel.update({"c": Y["c"][t]})
-    same_stream(panel, "c", AR(), SIR, Y["c"][:4])
-    same_stream(panel, "b", AR(), SIR, Y["b"][:2])
-    gone.update(Y["a"][1])  # apart from the panel
-    panel.update({"a": Y["b"][0]})  # a new series under an old name
-    same_stream(panel, "a", AR(), SIR, Y["b"][:1])
+        panel.update({"c": y["c"][t]})
+    same_stream(panel, "c", AR(), SIR, y["c"][:4])
+    same_stream(panel, "b", AR(), SIR, y["b"][:2])
+    gone.update(y["a"][1])  # apart from the panel
+    panel.update({"a": y["b"][0]})  # a new series under an old name
+    same_stream(panel, "a", AR(), SIR, y["b"][:1])
     many = {i: float(i % 3) for i in range(70)}  # more than one room
     panel.update(many)
     same_stream(panel, 69, AR(), SIR, [many[69]])
@@ -93,7 +99,7 @@ def test_side_by_side_is_the_same_to_rounding(tmp_path):
     """Five series in groups of three; a file remembers it."""
     alone, beside = epf.Panel(AR(), SIR), epf.Panel(AR(), SIR, side_by_side=3)
     for t in range(4):
-        row = {i: float(Y["a"][t]) + i for i in range(5)}
+        row = {i: float(series()["a"][t]) + i for i in range(5)}
         alone.update(row)
         beside.update(row)
     for i in range(5):
@@ -110,13 +116,14 @@ class Broken(AR):
 
 
 def test_a_bad_observation_stays_with_its_series():
+    y = series()
     panel = epf.Panel(Broken(), SIR)
     fine, bad = np.zeros(1), np.full(1, 99.0)
     for t in range(3):
-        panel.update({key: Y[key][t] for key in "ab"}, inputs=dict.fromkeys("ab", fine))
+        panel.update({key: y[key][t] for key in "ab"}, inputs=dict.fromkeys("ab", fine))
     with pytest.warns(EPFWarning, match="3 series did not take their observation"):
         updated = panel.update(
-            {"a": Y["a"][3], "b": Y["b"][3], "text": "much", "inf": np.inf},
+            {"a": y["a"][3], "b": y["b"][3], "text": "much", "inf": np.inf},
             inputs={"a": fine, "b": bad, "text": fine, "inf": fine},
         )
     assert updated.keys == ["a"]
@@ -124,9 +131,9 @@ def test_a_bad_observation_stays_with_its_series():
     assert set(updated.failed) == {"b", "text", "inf"}
     assert "t = 4" in str(updated.failed["b"])
     assert set(panel) == {"a", "b"}
-    panel.update({"b": Y["b"][3]}, inputs={"b": fine})
+    panel.update({"b": y["b"][3]}, inputs={"b": fine})
     for key in "ab":
-        same_stream(panel, key, Broken(), SIR, Y[key][:4], np.zeros((4, 1)))
+        same_stream(panel, key, Broken(), SIR, y[key][:4], np.zeros((4, 1)))
     with pytest.raises(SettingError, match="by key"):
         panel.update([1.0, 2.0])
 
@@ -134,10 +141,11 @@ def test_a_bad_observation_stays_with_its_series():
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A panel of two series, its file and its bytes."""
+    y = series()
     path = tmp_path_factory.mktemp("saved") / "panel.epf"
     panel = epf.Panel(AR(), SIR, seed=5)
     for t in range(3):
-        panel.update({"a": Y["a"][t], 7: Y["b"][t]})
+        panel.update({"a": y["a"][t], 7: y["b"][t]})
     panel.save(path, offset={"topic": "y", "partition 0": 41})
     return panel, path, path.read_bytes()
 

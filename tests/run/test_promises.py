@@ -1,6 +1,7 @@
 """What holds whatever a user hands in: the verdict is there, a warning made an error loses nothing, and what cannot be is
 refused in a sentence."""
 
+import functools
 import warnings
 
 import jax.numpy as jnp
@@ -16,8 +17,15 @@ from epf.results._observed import NOTHING, ROUNDED, Observed
 from models import AR
 
 SIN, SIR = epf.zoo.Sin(), epf.SIR(20)
-_, Y = epf.simulate(SIN, {"theta": 0.7}, steps=8, seed=3)
-OUTLIER = np.where(np.arange(8) == 5, 1e30, Y)  # its squared distance is beyond float32
+
+
+@functools.cache
+def series():
+    return epf.simulate(SIN, {"theta": 0.7}, steps=8, seed=3)[1]
+
+
+def outlier():
+    return np.where(np.arange(8) == 5, 1e30, series())  # its squared distance is beyond float32
 
 
 class Excluding(AR):
@@ -29,7 +37,7 @@ class Excluding(AR):
 
 @pytest.fixture(scope="module")
 def result():
-    return epf.fit(SIN, Y, SIR)
+    return epf.fit(SIN, series(), SIR)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +46,7 @@ def nothing():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "_check_values", lambda *_: None)  # which would have seen it
         with pytest.raises(NumericalError) as caught:
-            epf.fit(Excluding(), Y, SIR, inputs=np.ones(8))
+            epf.fit(Excluding(), series(), SIR, inputs=np.ones(8))
     return caught.value.result
 
 
@@ -47,14 +55,14 @@ def nothing():
 
 def test_a_stream_has_the_verdict_of_the_fit(tmp_path):
     stream = epf.Stream(SIN, SIR)
-    for y in OUTLIER[:5]:
+    for y in outlier()[:5]:
         stream.update(y)
     with pytest.warns(EPFWarning, match="At t = 6 every particle"):
-        stream.update(OUTLIER[5])
-    for y in OUTLIER[6:]:
+        stream.update(outlier()[5])
+    for y in outlier()[6:]:
         stream.update(y)
     with pytest.warns(EPFWarning, match="At t = 6 every particle"):
-        fitted = epf.fit(SIN, OUTLIER, SIR)
+        fitted = epf.fit(SIN, outlier(), SIR)
     assert stream.verdict.word == fitted.verdict.word
     assert "At 1 of 8 steps (first at t = 6)" in str(stream.verdict)
     said = [[f for f in verdict.findings if "effective sample size" not in f.sentence]
@@ -82,7 +90,7 @@ def test_nothing_observed_is_not_good(tmp_path):
 
 
 def test_so_few_particles_are_not_good():
-    found = epf.fit(SIN, Y, epf.EPF(1))
+    found = epf.fit(SIN, series(), epf.EPF(1))
     assert found.verdict.word != "good"
     assert any("so few particles (1)" in finding.sentence for finding in found.verdict.findings)
     # Settings inside of a posterior, such as a number of points, are numbers under the islands' map.
@@ -128,7 +136,7 @@ def test_a_level_far_from_zero_warns():
 
 def test_data_that_single_precision_cannot_hold_are_refused():
     y = 1e9 + np.random.default_rng(1).normal(size=20)
-    for call in (lambda: epf.fit(SIN, y, SIR), lambda: epf.fit(SIN, Y, SIR, inputs=y[:8])):
+    for call in (lambda: epf.fit(SIN, y, SIR), lambda: epf.fit(SIN, series(), SIR, inputs=y[:8])):
         with pytest.raises(DataError, match="differ by less than float32 can tell: subtract a constant"):
             call()
     epf.fit(SIN, np.full(8, 1e9), SIR)  # which do not differ
@@ -139,17 +147,17 @@ def test_data_that_single_precision_cannot_hold_are_refused():
 
 def test_a_warning_made_an_error_leaves_a_stream_as_it_was():
     stream, calm = epf.Stream(SIN, SIR), epf.Stream(SIN, SIR)
-    for y in OUTLIER[:5]:
+    for y in outlier()[:5]:
         stream.update(y)
         calm.update(y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):
             with pytest.raises(EPFWarning, match="At t = 6"):
-                stream.update(OUTLIER[5])
+                stream.update(outlier()[5])
             assert (stream.num_observations, stream.position, stream.log_evidence) == (5, 5, calm.log_evidence)
     for each in (stream, calm):
-        each.update(Y[5])
+        each.update(series()[5])
     assert stream.posterior.mean == calm.posterior.mean
     assert stream.log_evidence == calm.log_evidence
 
@@ -158,16 +166,16 @@ def test_a_warning_made_an_error_keeps_the_result(result):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(AccuracyWarning) as caught:
-            epf.fit(SIN, Y, SIR)
+            epf.fit(SIN, series(), SIR)
     assert caught.value.result.mean == result.mean
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: epf.fit(SIN, Y, SIR),
-        lambda: epf.compare(SIN, Y, {"SIR": SIR}, exact=None),
-        lambda: epf.smooth(SIN, Y, SIR, lag=2),
+        lambda: epf.fit(SIN, series(), SIR),
+        lambda: epf.compare(SIN, series(), {"SIR": SIR}, exact=None),
+        lambda: epf.smooth(SIN, series(), SIR, lag=2),
     ],
     ids=["fit", "compare", "smooth"],
 )
@@ -189,9 +197,9 @@ def test_a_result_before_the_first_observation_is_a_whole_one(nothing, tmp_path)
         assert loaded.num_observations == 0
         assert loaded.mean["a"] == pytest.approx(nothing.mean["a"], abs=0.3)
         assert loaded.verdict == nothing.verdict
-    on = [epf.fit(Excluding(), Y, SIR, inputs=np.zeros(8), resume_from=before)
+    on = [epf.fit(Excluding(), series(), SIR, inputs=np.zeros(8), resume_from=before)
           for before in (nothing, epf.load(tmp_path / "out", Excluding()))]  # fmt: skip
-    assert on[0].mean == on[1].mean == epf.fit(Excluding(), Y, SIR, inputs=np.zeros(8)).mean
+    assert on[0].mean == on[1].mean == epf.fit(Excluding(), series(), SIR, inputs=np.zeros(8)).mean
 
 
 def test_a_result_before_the_first_observation_has_pages_and_pictures(nothing, tmp_path):
@@ -210,19 +218,25 @@ def test_a_result_before_the_first_observation_has_pages_and_pictures(nothing, t
 HUGE = 10**400  # beyond all floats
 IMPOSSIBLE = {
     "particles": (lambda: epf.SIR(2**31), "SIR(particles=2147483648): must be below 2147483648"),
-    "nodes": (lambda: epf.fit(SIN, Y, epf.MarginalEPF(nodes=10**9)), "use fewer particles or nodes"),
-    "particles that do not fit": (lambda: epf.fit(SIN, Y, epf.SIR(2**31 - 1)), "GB of memory, and there are 8 GB"),
-    "a state that does not fit": (lambda: epf.fit(SIN, Y, epf.EPF(10**8)), "EPF(particles=100000000) needs about"),
+    "nodes": (lambda: epf.fit(SIN, series(), epf.MarginalEPF(nodes=10**9)), "use fewer particles or nodes"),
+    "particles that do not fit": (
+        lambda: epf.fit(SIN, series(), epf.SIR(2**31 - 1)),
+        "GB of memory, and there are 8 GB",
+    ),
+    "a state that does not fit": (
+        lambda: epf.fit(SIN, series(), epf.EPF(10**8)),
+        "EPF(particles=100000000) needs about",
+    ),
     "a stream that does not fit": (lambda: epf.Stream(SIN, epf.LiuWest(10**9)).update(0.1), "LiuWest(particles="),
-    "paths that do not fit": (lambda: epf.fit(SIN, Y, epf.ResampleMove(10**6, capacity=10**6)), "or capacity"),
+    "paths that do not fit": (lambda: epf.fit(SIN, series(), epf.ResampleMove(10**6, capacity=10**6)), "or capacity"),
     "a number": (lambda: epf.LiuWest(rho=HUGE), "LiuWest(rho=1000"),
-    "an accuracy": (lambda: epf.fit(SIN, Y, SIR, accuracy=HUGE), "fit(accuracy=1000"),
+    "an accuracy": (lambda: epf.fit(SIN, series(), SIR, accuracy=HUGE), "fit(accuracy=1000"),
     "an observation": (lambda: epf.fit(SIN, [0.1, HUGE], SIR), "y is too large for a float at time index 1"),
     "an input": (lambda: epf.fit(SIN, [0.1], SIR, inputs=[HUGE]), "inputs is too large for a float at time index 0"),
-    "levels": (lambda: epf.fit(SIN, Y, SIR, quantile_levels=[HUGE]), "give levels between 0 and 1"),
-    "no title": (lambda: epf.fit(SIN, Y, SIR).report("page.html", title=3), "report(title=...) is int"),
-    "no path": (lambda: epf.fit(SIN, Y, SIR).save(None), "save(path=...) is None"),
-    "no path of a page": (lambda: epf.fit(SIN, Y, SIR).report("a\0b"), "not the path of a file"),
+    "levels": (lambda: epf.fit(SIN, series(), SIR, quantile_levels=[HUGE]), "give levels between 0 and 1"),
+    "no title": (lambda: epf.fit(SIN, series(), SIR).report("page.html", title=3), "report(title=...) is int"),
+    "no path": (lambda: epf.fit(SIN, series(), SIR).save(None), "save(path=...) is None"),
+    "no path of a page": (lambda: epf.fit(SIN, series(), SIR).report("a\0b"), "not the path of a file"),
     "no path of a stream": (lambda: epf.Stream(SIN, SIR).save(""), "not the path of a file"),
     "no path to load": (lambda: epf.load("a\0b"), "not the path of a file"),
     "no path of a stream to load": (lambda: epf.Stream.load(None, SIN), "Stream.load(path=...) is None"),
@@ -247,7 +261,7 @@ def test_what_cannot_be_asked_of_a_result(result, monkeypatch):
     for call, kind, words in (
         (lambda: result.sample(10**12), SettingError, "ask for fewer draws"),
         (lambda: result.forecast(10**9), SettingError, "ask for less"),
-        (lambda: result.report("page.html", y=Y[:3]), DataError, "has 3 rows, but the result has 8"),
+        (lambda: result.report("page.html", y=series()[:3]), DataError, "has 3 rows, but the result has 8"),
         (lambda: result.report("page.html", y=["a"] * 8), DataError, "not an array of numbers"),
     ):
         with pytest.raises(kind) as caught:
@@ -261,6 +275,6 @@ def test_memory_that_runs_out_is_said_in_a_sentence(monkeypatch):
 
     monkeypatch.setattr(epf.SIR, "bind", exhausted)
     with pytest.raises(SettingError, match=r"SIR asks for more memory than there is .*128\. GiB"):
-        epf.fit(SIN, Y, SIR)
+        epf.fit(SIN, series(), SIR)
     with pytest.raises(SettingError, match="more memory than there is"):
         epf.Stream(SIN, SIR).update(0.1)

@@ -1,5 +1,6 @@
 """A backlog is taken in as if its rows had come one by one; and how arrays are packed for a step."""
 
+import functools
 import warnings
 
 import jax
@@ -18,9 +19,16 @@ from methods import FILTERS, assert_same, vector_case
 from models import AR
 
 SIN, SIR = epf.zoo.Sin(), epf.SIR(20)
-_, Y = epf.simulate(SIN, {"theta": 0.7}, steps=8, seed=3)
-OUTLIER = np.where(np.arange(8) == 5, 1e30, Y)  # its squared distance is beyond float32
 LEVEL = epf.fix(epf.zoo.LocalLevel(), {"level_variance": 0.5, "noise_variance": 0.3})
+
+
+@functools.cache
+def series():
+    return epf.simulate(SIN, {"theta": 0.7}, steps=8, seed=3)[1]
+
+
+def outlier():
+    return np.where(np.arange(8) == 5, 1e30, series())  # its squared distance is beyond float32
 
 
 def single(model, method, rows, inputs=None):
@@ -72,18 +80,18 @@ def test_the_inputs_of_a_row_without_those_of_the_time():
 def test_a_row_that_is_warned_of():
     many = epf.Stream(SIN, SIR)
     with pytest.warns(EPFWarning, match="At t = 6 every particle"):
-        info = many.update_many(OUTLIER)
+        info = many.update_many(outlier())
     assert info.collapsed.tolist() == [t == 5 for t in range(8)]
     with pytest.warns(EPFWarning):
-        assert_same_stream(many, single(SIN, SIR, OUTLIER))
+        assert_same_stream(many, single(SIN, SIR, outlier()))
     strict = epf.Stream(SIN, SIR)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(EPFWarning, match="At t = 6"):
-            strict.update_many(OUTLIER)
-        assert_same_stream(strict, single(SIN, SIR, Y[:5]))
-        strict.update_many(Y[5:])
-    assert_same_stream(strict, single(SIN, SIR, Y))
+            strict.update_many(outlier())
+        assert_same_stream(strict, single(SIN, SIR, series()[:5]))
+        strict.update_many(series()[5:])
+    assert_same_stream(strict, single(SIN, SIR, series()))
 
 
 class Excluding(AR):
@@ -98,13 +106,13 @@ def test_a_row_that_fails(monkeypatch):
     stream, inputs = epf.Stream(Excluding(), SIR), (np.arange(8) == 4)[:, None]
     for _ in range(2):
         with pytest.raises(NumericalError, match="At t = 5"):
-            stream.update_many(Y[stream.num_observations :], inputs[stream.num_observations :])
-        assert_same_stream(stream, single(Excluding(), SIR, Y[:4], inputs))
+            stream.update_many(series()[stream.num_observations :], inputs[stream.num_observations :])
+        assert_same_stream(stream, single(Excluding(), SIR, series()[:4], inputs))
 
 
 def test_bad_rows_are_refused_before_the_first_is_taken_in():
     stream = epf.Stream(SIN, SIR)
-    stream.update_many(Y[:2])
+    stream.update_many(series()[:2])
     for rows, words in (
         ([0.1, np.inf], "infinite at time index 3"),
         ([], "y is empty"),
@@ -115,25 +123,25 @@ def test_bad_rows_are_refused_before_the_first_is_taken_in():
         with pytest.raises(DataError, match=words):
             stream.update_many(rows)
     with pytest.raises(DataError, match="1 inputs at t = 3, but 0 before"):
-        stream.update_many(Y[:2], [1.0, 2.0])
-    assert_same_stream(stream, single(SIN, SIR, Y[:2]))
+        stream.update_many(series()[:2], [1.0, 2.0])
+    assert_same_stream(stream, single(SIN, SIR, series()[:2]))
 
 
 @pytest.mark.parametrize("value", [0.25, np.float32(0.25), np.float64(0.25), [0.25], np.array(0.25), jnp.asarray(0.25)])
 def test_the_kind_of_a_number_does_not_matter(value):
-    stream, other = single(SIN, SIR, Y[:2]), single(SIN, SIR, Y[:2])
+    stream, other = single(SIN, SIR, series()[:2]), single(SIN, SIR, series()[:2])
     stream.update(value)
     other.update(np.ma.array(0.25))  # nothing about it is plain
     assert_same_stream(stream, other)
 
 
 def test_streams_of_one_model_share_a_program(tmp_path):
-    one, other = single(SIN, SIR, Y[:2]), single(epf.zoo.Sin(), epf.SIR(20), Y[:1])
+    one, other = single(SIN, SIR, series()[:2]), single(epf.zoo.Sin(), epf.SIR(20), series()[:1])
     one.save(tmp_path / "run.epf")
     loaded = epf.Stream.load(tmp_path / "run.epf", SIN)
-    loaded.update(Y[2])
+    loaded.update(series()[2])
     assert one._stepper._program is other._stepper._program is loaded._stepper._program
-    assert single(SIN, epf.SIR(24), Y[:1])._stepper._program is not one._stepper._program
+    assert single(SIN, epf.SIR(24), series()[:1])._stepper._program is not one._stepper._program
 
 
 @pytest.mark.parametrize("x64", [False, True])

@@ -1,6 +1,7 @@
 """A stream on disk: it goes on bit for bit (every filter's: `filters/test_conformance`), and a file that is not what it
 should be is refused in one sentence."""
 
+import functools
 import json
 import os
 import random
@@ -28,9 +29,14 @@ from forged import mutate_meaning, resealed
 from methods import FILTERS, interrupted
 from models import AR
 
-_, Y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=14, seed=3)
-Y[4] = np.nan
 pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@functools.cache
+def series():
+    y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=14, seed=3)[1]
+    y[4] = np.nan
+    return y
 
 
 class Driven(epf.zoo.LocalLevel):
@@ -83,7 +89,7 @@ def saved(tmp_path_factory):
     """A stream of six observations, its file and its bytes."""
     path = tmp_path_factory.mktemp("saved") / "run.epf"
     stream = epf.Stream(epf.zoo.Sin(), epf.SIR(20, islands=1), seed=5)
-    for y in Y[:3]:
+    for y in series()[:3]:
         stream.update(y)
     stream.save(path)
     return stream, path, path.read_bytes()
@@ -280,7 +286,7 @@ def test_mutated_files_are_refused_or_right(cases, saved, tmp_path, monkeypatch)
 def test_the_last_files_are_kept_and_a_half_written_one_does_no_harm(saved, tmp_path):
     path = tmp_path / "run.epf"
     stream = epf.Stream(epf.zoo.Sin(), epf.SIR(20, islands=1), seed=5)
-    for y in Y[:4]:
+    for y in series()[:4]:
         stream.update(y)
         stream.save(path, keep=2)
     half = tmp_path / ".run.epf.0123456789abcdef.partial"  # what a killed process leaves

@@ -1,5 +1,6 @@
 """The page in a real browser: it moves, reads well at any width, survives a reload and a kill, and runs nothing foreign."""
 
+import functools
 import shutil
 import subprocess
 import sys
@@ -20,8 +21,6 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium; `make browser` installs Debian's"),
     pytest.mark.usefixtures("quick_compilation"),
 ]
-_, Y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=200, seed=3)
-Y[60] += 3.0  # a surprise
 METHOD = epf.SIR(20)
 EVIL = "<script>document.title = 'caught'</script><img src=x onerror=\"document.title = 'caught'\">"
 DRAWN = "charts.filter((one) => one.chart.plot).length"
@@ -48,6 +47,13 @@ TILES = (
 )
 
 
+@functools.cache
+def series():
+    y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=200, seed=3)[1]
+    y[60] += 3.0  # a surprise
+    return y
+
+
 @pytest.fixture
 def browser(tmp_path):
     with Browser(tmp_path / "profile") as browser:
@@ -55,7 +61,7 @@ def browser(tmp_path):
 
 
 def updated(stream, count):
-    for y in Y[stream.num_observations : stream.num_observations + count]:
+    for y in series()[stream.num_observations : stream.num_observations + count]:
         stream.update(y)
 
 
@@ -195,7 +201,7 @@ def brightness(colour):
 
 def test_foreign_text_is_shown_and_not_run(browser, tmp_path):
     stream, path = epf.Stream(epf.zoo.Sin(), METHOD), tmp_path / "run.epf"
-    for y in Y[:5]:
+    for y in series()[:5]:
         stream.update(y)
     stream.save(path)
 
@@ -288,7 +294,7 @@ def test_a_stream_that_is_killed_and_resumed_by_the_command_shows_a_gap(browser,
     try:
         browser.open(url)
         running.stdin.write("y\n")
-        assert all(fed(running, Y[:20]))
+        assert all(fed(running, series()[:20]))
         browser.until(f"({NEWEST}) === 20")
         running.kill()
         browser.until("find('status').dataset.state === 'lost'", 60)
@@ -297,7 +303,7 @@ def test_a_stream_that_is_killed_and_resumed_by_the_command_shows_a_gap(browser,
         assert again == url
         browser.until("track.breaks.length === 1", 60)
         running.stdin.write("y\n")
-        assert all(fed(running, Y[20:30]))
+        assert all(fed(running, series()[20:30]))
         browser.until(f"({NEWEST}) === 30")
     finally:
         running.kill()

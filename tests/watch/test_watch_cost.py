@@ -1,5 +1,6 @@
 """What a page takes of a stream's time and memory, by a clock that the test sets."""
 
+import functools
 import gc
 import json
 
@@ -17,7 +18,11 @@ from epf.run.watch._feed import Feed
 from epf.run.watch._track import CAPACITY
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-_, Y = epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=3, seed=1)
+
+
+@functools.cache
+def series():
+    return epf.simulate(epf.zoo.Sin(), {"theta": 0.7}, steps=3, seed=1)[1]
 
 
 class Clock:
@@ -66,7 +71,7 @@ def test_the_time_that_counts_is_the_filters_own_if_updates_come_fast():
 @pytest.fixture
 def stream():
     stream = epf.Stream(epf.zoo.Sin(), epf.SIR(20))
-    for y in Y:
+    for y in series():
         stream.update(y)
     assert stream.latest is not None
     return stream
@@ -155,7 +160,7 @@ def test_sixteen_pages_of_a_panel_have_the_time_of_one_stream(rate, rounds, monk
     """So many observations a second, of 20 series: streams are made within the share, and no step is left out."""
     clock, made, each, times = Clock(), 0.003, 0.3e-3, []
     panel = epf.Panel(epf.zoo.Sin(), epf.SIR(20))
-    taken = panel.update(dict.fromkeys(range(20), Y[0]))
+    taken = panel.update(dict.fromkeys(range(20), series()[0]))
     found = PanelFeed(panel, clock)
     found._stopped.set()
     found._thread.join()  # from here on by hand

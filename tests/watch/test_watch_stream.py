@@ -1,5 +1,6 @@
 """A watched stream is the same stream, and the page has its numbers: alive, from its checkpoint, and after a kill."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -19,8 +20,13 @@ from epf.run.watch._watch import watch_file
 from forged import resealed
 
 MODEL, METHOD = epf.zoo.Sin(), epf.SIR(20)
-_, Y = epf.simulate(MODEL, {"theta": 0.7}, steps=40, seed=3)
-Y[4] = np.nan
+
+
+@functools.cache
+def series():
+    y = epf.simulate(MODEL, {"theta": 0.7}, steps=40, seed=3)[1]
+    y[4] = np.nan
+    return y
 
 
 def fetched(watch, path="posterior.json"):
@@ -47,14 +53,14 @@ def column(track, name, which=2):
 
 @pytest.fixture(scope="module")
 def result():
-    return epf.fit(MODEL, Y, METHOD, seed=5)
+    return epf.fit(MODEL, series(), METHOD, seed=5)
 
 
 def test_the_page_has_the_streams_numbers_and_changes_none(result):
     stream = epf.Stream(MODEL, METHOD, seed=5)
     with stream.watch() as watch:
         assert json.loads(fetched(watch))["t"] == 0
-        for y in Y:
+        for y in series():
             stream.update(y)
         found = posted(watch, lambda found: found.get("densities_at") == 40)
         track = track_of(watch)
@@ -77,18 +83,18 @@ def test_the_page_has_the_streams_numbers_and_changes_none(result):
     np.testing.assert_array_equal(column(track, "q0.05:0"), result.record.quantiles[:, 0, 0])
     np.testing.assert_array_equal(column(track, "state_sd:0"), result.record.state_sd)
     np.testing.assert_array_equal(column(track, "ess"), result.record.info.ess)
-    np.testing.assert_array_equal(column(track, "y:0"), Y)
+    np.testing.assert_array_equal(column(track, "y:0"), series())
     assert np.isnan(column(track, "seconds")[0])  # compilation
     assert (column(track, "seconds")[1:] > 0.0).all()
 
 
 def test_a_forecast_is_the_one_that_was_made_before_its_observation():
     stream, before = epf.Stream(MODEL, METHOD, seed=5), epf.Stream(MODEL, METHOD, seed=5)
-    for y in Y[:9]:
+    for y in series()[:9]:
         before.update(y)
         stream.update(y)
     with stream.watch() as watch:
-        stream.update(Y[9])
+        stream.update(series()[9])
         posted(watch, lambda found: found.get("densities_at") == 10)
         track = track_of(watch)
     ahead = before.forecast(1, num_samples=400)
@@ -143,15 +149,15 @@ def test_surprises_are_rare_and_real():
 def test_a_killed_stream_goes_on_after_a_gap(tmp_path):
     path, stream = tmp_path / "run.epf", epf.Stream(MODEL, METHOD, seed=5)
     with stream.watch():
-        for y in Y[:20]:
+        for y in series()[:20]:
             stream.update(y)
         stream.save(path)
-        for y in Y[20:25]:  # lost
+        for y in series()[20:25]:  # lost
             stream.update(y)
     again = epf.Stream.load(path, MODEL)
     with again.watch() as watch:
         assert track_of(watch).times[-1, 1] == 20  # the page has all before the first update
-        for y in Y[20:]:
+        for y in series()[20:]:
             again.update(y)
         posted(watch, lambda found: found["t"] == 40)
     track = watch.track
@@ -160,9 +166,9 @@ def test_a_killed_stream_goes_on_after_a_gap(tmp_path):
     assert t == 20
     assert seconds > 0.0
     np.testing.assert_array_equal(track.times[:, 1], np.arange(1, 41))
-    np.testing.assert_array_equal(column(track, "y:0"), Y)
+    np.testing.assert_array_equal(column(track, "y:0"), series())
     plain = epf.Stream(MODEL, METHOD, seed=5)
-    for y in Y:
+    for y in series():
         plain.update(y)
     assert again.posterior.mean == plain.posterior.mean
 
@@ -179,12 +185,12 @@ def test_a_checkpoint_is_followed_without_its_model(tmp_path, result):
     stream.save(path)
     with pytest.raises(CheckpointError, match="before the first observation"):
         watch_file(path)
-    for y in Y[:10]:
+    for y in series()[:10]:
         stream.update(y)
     stream.save(path)
     with watch_file(path) as watch:
         for count in (20, 30):
-            for y in Y[count - 10 : count]:
+            for y in series()[count - 10 : count]:
                 stream.update(y)
             stream.save(path)
             posted(watch, lambda found, count=count: found["t"] == count)
@@ -220,7 +226,7 @@ def test_a_saved_result_is_shown_and_chains_are_not(tmp_path, result):
 def test_forged_summaries_and_tracks_are_refused(tmp_path):
     path, stream = tmp_path / "run.epf", epf.Stream(MODEL, METHOD)
     with stream.watch():
-        for y in Y[:5]:
+        for y in series()[:5]:
             stream.update(y)
         stream.save(path)
     content = path.read_bytes()
@@ -245,7 +251,7 @@ def test_forged_summaries_and_tracks_are_refused(tmp_path):
 def test_a_second_page_replaces_the_first_and_a_closed_one_costs_nothing(tmp_path):
     stream = epf.Stream(MODEL, METHOD)
     first = stream.watch()
-    stream.update(Y[0])
+    stream.update(series()[0])
     second = stream.watch()
     assert track_of(second).times[-1, 1] == 1  # with its history
     with pytest.raises(OSError, match="refused"):
@@ -253,7 +259,7 @@ def test_a_second_page_replaces_the_first_and_a_closed_one_costs_nothing(tmp_pat
     second.close()
     second.close()
     assert repr(second) == "Watch(closed)"
-    stream.update(Y[1])
+    stream.update(series()[1])
     stream.save(tmp_path / "run.epf")
     with pytest.raises(SettingError, match="65535"):
         stream.watch(-1)
@@ -263,7 +269,7 @@ def test_a_second_page_replaces_the_first_and_a_closed_one_costs_nothing(tmp_pat
 def test_the_commands(tmp_path):
     pytest.importorskip("typer")
     data = tmp_path / "y.csv"
-    data.write_text("y\n" + "\n".join(f"{y:.9g}" for y in Y[:6]) + "\n")
+    data.write_text("y\n" + "\n".join(f"{y:.9g}" for y in series()[:6]) + "\n")
     python = [sys.executable, "-W", "ignore", "-m", "epf.cli"]
     streamed = [*python, "stream", "sin", "-", "--format", "csv", "--method", "sir", "--particles", "20"]
     streamed += ["--checkpoint", str(tmp_path / "run.epf"), "--watch", "0"]
