@@ -119,3 +119,11 @@ def test_equal_values_have_no_spread():
     mean, sd = moments_jit(np.full((1, 8), 0.3, np.float32), np.full(8, 0.125, np.float32))
     assert float(mean[0]) == pytest.approx(0.3, rel=1e-6)
     assert float(sd[0]) < 1e-6
+
+
+@pytest.mark.parametrize("nowhere", [0.0, np.nan, np.inf])
+def test_values_beyond_the_square_root_of_the_largest_number_have_an_infinite_sd(nowhere):
+    """And not NaN, whatever a value of weight zero is."""
+    mean, sd = moments_jit(jnp.array([[1e30, 3e30, nowhere]]), jnp.array([0.5, 0.5, 0.0]))
+    np.testing.assert_allclose(mean, 2e30, rtol=1e-6)
+    assert np.all(np.isposinf(sd))

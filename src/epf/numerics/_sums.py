@@ -59,9 +59,9 @@ def mean_and_sd(
     values: Float[Array, "*shape particles"], weights: Float[Array, " particles"]
 ) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
     """Weighted mean and standard deviation over particles; those of weight zero are ignored, even if infinite or NaN."""
-    values = jnp.where(weights > 0.0, values, 0.0)
-    mean = values @ weights
-    variance = jnp.square(values - mean[..., None]) @ weights
+    counts = weights > 0.0
+    mean = jnp.where(counts, values, 0.0) @ weights
+    variance = jnp.where(counts, jnp.square(values - mean[..., None]), 0.0) @ weights
     return mean, jnp.sqrt(variance)
 
 

@@ -149,7 +149,8 @@ class NodePosterior(WeightedThetas):
         # A node without weight may be anywhere, and zero times infinity is no number.
         whole = jnp.sum(jnp.where(share > 0.0, share * mean, 0.0), axis=0)
         spread = jnp.where(share > 0.0, share * (sd**2 + (mean - whole) ** 2), 0.0)
-        return whole, jnp.sqrt(jnp.sum(spread, axis=0))
+        # States that grow beyond all numbers while nothing is observed have an infinite sd.
+        return whole, jnp.sqrt(jnp.nan_to_num(jnp.sum(spread, axis=0), nan=jnp.inf, posinf=jnp.inf))
 
     def error(self) -> ErrorEstimate:
         """By first-order changes of the nodes' weights: no second posterior is computed."""
