@@ -37,6 +37,34 @@ class Counts(Curved):
         return dist.Poisson(jnp.exp(0.7 * x))
 
 
+class Kinked(Curved):
+    """Heavy tails seen with a Laplace error: no derivative finds the mode."""
+
+    def transition(self, p, x, u):
+        return dist.StudentT(4.0, 0.5 * x, 0.4)
+
+    def observation(self, p, x, u):
+        return dist.Laplace(x, 0.1)
+
+
+class TwoWays(Kinked):
+    """A mixture, which has a mean and a variance but no scale, and a folded observation, so that there are two modes."""
+
+    def transition(self, p, x, u):
+        ways = dist.Normal(jnp.array([-1.0, 1.0]) + 0.5 * x, jnp.array([0.3, 1.0]))
+        return dist.MixtureSameFamily(dist.Categorical(jnp.array([0.5, 0.5])), ways)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x**2, 0.5)
+
+
+class Positive(Kinked):
+    """A state that cannot be negative."""
+
+    def transition(self, p, x, u):
+        return dist.Gamma(2.0, 1.0)
+
+
 def moments_by_quadrature(model, x_prev, y):
     """p(y | x_prev) and E[new | x_prev, y] for a scalar new part."""
     centre = 0.0 if np.isnan(y) else y
@@ -81,6 +109,11 @@ CASES = [
     (CAUCHY, epf.proposals.Defensive(), 5.0, 60.0),
     (CAUCHY, epf.proposals.Defensive(0.2), 5.0, 2.0),
     (CAUCHY, epf.proposals.Defensive(0.5), 5.0, 25.0),
+    (CAUCHY, epf.proposals.Interpolated(), 5.0, 60.0),
+    (Kinked(), epf.proposals.Interpolated(), 0.5, 1.2),
+    (Kinked(), epf.proposals.Interpolated(), 0.5, np.nan),
+    (Kinked(), epf.proposals.Interpolated(points=4, share=0.5), 0.5, -9.0),
+    (TwoWays(), epf.proposals.Interpolated(), 0.5, 2.0),
 ]
 
 
@@ -157,6 +190,9 @@ def test_weighted_draws_of_a_vector(model, proposal, y):
         (epf.zoo.StochasticVolatility(), epf.proposals.Linearised),
         (Curved(), epf.proposals.Linearised),
         (Counts(), epf.proposals.Linearised),
+        (Kinked(), epf.proposals.Interpolated),
+        (TwoWays(), epf.proposals.Interpolated),
+        (Positive(), epf.proposals.Bootstrap),
     ],
     ids=name_of,
 )
@@ -174,6 +210,7 @@ def test_the_automatic_choice(model, kind):
         pytest.param(epf.zoo.LocalLevel(level_variance=0.4, noise_variance=0.2), marks=pytest.mark.slow),
         pytest.param(epf.zoo.StochasticVolatility(mu=0.0, phi=0.95, sigma=0.4), marks=pytest.mark.slow),
         pytest.param(Counts(), marks=pytest.mark.slow),
+        Kinked(),
     ],
     ids=name_of,
 )

@@ -385,7 +385,7 @@ def test_all_particles_at_once_have_the_sums_of_each(model, steps):
     u = jnp.asarray([0.4]) if isinstance(model, VectorAR) else None
     gibbs = gibbs_of(model, epf.Chebyshev(follow="shared"), u)
     theta = jax.vmap(parameters(model).sample, out_axes=-1)(jax.random.split(jax.random.key(1), n))
-    x_0 = particle.start(jax.random.key(2), model, gibbs.parameters, theta)
+    x_0 = particle.start(jax.random.key(2), model, gibbs.parameters, theta, n)
     at_once = each = jax.vmap(lambda x: gibbs.init(x), -1, -1)(x_0)
     y = jnp.where(jnp.arange(x_0[..., 0].size) == 1, jnp.nan, 0.3).reshape(x_0.shape[:-1])
     for _ in range(steps):

@@ -54,11 +54,12 @@ def _by_name() -> dict[str, type]:
     from epf.smc.proposals._base import Bootstrap
     from epf.smc.proposals._defensive import Defensive
     from epf.smc.proposals._gaussian import Linearised, Optimal
+    from epf.smc.proposals._interpolated import Interpolated
     from epf.smc.resampling import Multinomial, Residual, Stratified, Systematic
     from epf.statistics._approximation import Chebyshev, Taylor
 
     parts: tuple[type, ...] = (
-        *(Automatic, Bootstrap, Defensive, Linearised, Optimal),
+        *(Automatic, Bootstrap, Defensive, Interpolated, Linearised, Optimal),
         *(Systematic, Stratified, Multinomial, Residual),
         *(Chebyshev, Taylor, InverseCDF, Slice, Metropolis, Laplace),
     )

@@ -8,3 +8,4 @@ from epf.smc.proposals._base import Proposal as Proposal
 from epf.smc.proposals._defensive import Defensive as Defensive
 from epf.smc.proposals._gaussian import Linearised as Linearised
 from epf.smc.proposals._gaussian import Optimal as Optimal
+from epf.smc.proposals._interpolated import Interpolated as Interpolated

@@ -20,10 +20,11 @@ from epf.numerics._keys import root_key
 from epf.smc.proposals._base import Bootstrap, Inputs, New, Proposal, Proposed, Row, State
 from epf.smc.proposals._defensive import Defensive
 from epf.smc.proposals._gaussian import Linearised, Optimal, is_linear_gaussian
+from epf.smc.proposals._interpolated import Interpolated, has_scale
 
 
 class Automatic(Proposal):
-    """Optimal, linearised, defensive or bootstrap, whichever fits; `epf.proposals.choose_proposal(model)` returns it.
+    """Optimal, linearised, defensive, interpolated or bootstrap, whichever fits: see `epf.proposals.choose_proposal(model)`.
 
     With `even`, each part of a defensive mixture gets half of the draws: the part that a particle comes from then depends
     on the random numbers only, not on the parameters.
@@ -91,4 +92,4 @@ def fitting(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, e
     everywhere = everywhere or getattr(support(transition), "base_constraint", None) is constraints.real
     if linear_gaussian and everywhere:
         return Defensive(0.5) if even else Defensive()
-    return Bootstrap()
+    return Interpolated() if everywhere and has_scale(transition) else Bootstrap()
