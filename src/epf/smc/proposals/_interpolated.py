@@ -1,11 +1,11 @@
 """p(new | x_prev, y) interpolated between points, for a new part that is one number, under any laws.
 
-        q = share * p(new | x_prev) + (1 - share) * (a line from point to point through p(new | x_prev) p(y | new))
+        q = share * Cauchy + (1 - share) * (a line from point to point through p(new | x_prev) p(y | new))
 
 No derivative is needed, so kinks, several modes and heavy tails do no harm. The points lie about the centre of the
-transition, densely there and far apart in its tails. What is beyond or between them is left to the transition's share of
-the draws: no weight exceeds likelihood / share. A draw is the inverse of the distribution function at one uniform number, so
-it moves smoothly with the parameters.
+transition, densely there and far apart in its tails. What is beyond or between them is left to a Cauchy law with the
+transition's centre and scale, which has a share of the draws, bounds the weights, and is cheaper to draw from than most
+transitions. A draw is the inverse of a distribution function at one uniform number, and so moves smoothly with theta.
 """
 
 import jax
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
 from epf.errors import UnsupportedModelError
-from epf.model._laws import draw, log_prob
+from epf.model._laws import log_prob
 from epf.model._model import StateSpaceModel, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import count, number
@@ -27,11 +27,11 @@ _TINY = 1e-30  # nothing is divided by zero
 
 
 class Interpolated(Proposal):
-    """p(new | x_prev, y) on `points`, for a new part of one number; `share` of the draws come from the transition.
+    """p(new | x_prev, y) on `points`, for a new part of one number; `share` of the draws come from a Cauchy law.
 
     Examples:
         >>> epf.SIR(1000, proposal=epf.proposals.Interpolated()).bind(model).describe()["proposal"]
-        'interpolated: p(new | previous state, y) on 32 points, 10% from the transition'
+        'interpolated: p(new | previous state, y) on 32 points, 10% from a Cauchy law'
     """
 
     points: int = count(32, least=4)
@@ -57,8 +57,7 @@ class Interpolated(Proposal):
         )
         found = jax.vmap(log_joint)(x)
         top = jnp.max(jnp.where(jnp.isnan(found), -jnp.inf, found))
-        # If no point is possible, or the scale is no number, use the transition only.
-        usable = jnp.isfinite(top) & (scale > 0.0) & jnp.isfinite(scale)
+        usable = jnp.isfinite(top)  # if no point is possible, use the Cauchy law only
         density = jnp.where(jnp.isnan(found) | ~usable, 0.0, jnp.exp(found - top))
         gaps = jnp.diff(x)
         masses = 0.5 * gaps * (density[1:] + density[:-1])
@@ -66,23 +65,28 @@ class Interpolated(Proposal):
         usable &= below[-1] > 0.0
         share = jnp.where(usable, self.share, 1.0)
 
-        k_which, k_plain, k_own = jax.random.split(key, 3)
+        k_which, k_wide, k_own = jax.random.split(key, 3)
         level = below[-1] * jax.random.uniform(k_own)
         cell = jnp.clip(jnp.sum(level > below), 0, self.points - 2)
         left, right, mass = density[cell], density[cell + 1], jnp.maximum(masses[cell], _TINY)
         rest = jnp.clip((level - below[cell]) / mass + 1.0, 0.0, 1.0)
         along = rest * (left + right) / jnp.maximum(left + jnp.sqrt(left**2 + rest * (right**2 - left**2)), _TINY)
-        drawn = jnp.where(jax.random.uniform(k_which) < share, draw(transition, k_plain), x[cell] + along * gaps[cell])
-        new = drawn if given is None else given
+        wide = middle + scale * jnp.tan(jnp.pi * (jax.random.uniform(k_wide) - 0.5))
+        new = (
+            jnp.where(jax.random.uniform(k_which) < share, wide, x[cell] + along * gaps[cell])
+            if given is None
+            else given
+        )
         log_f = log_prob(transition, new)
         inside = usable & (new >= x[0]) & (new <= x[-1])
         at = jnp.where(inside, jnp.interp(new, x, density), 0.0)
         log_own = jnp.where(at > 0.0, jnp.log(jnp.where(at > 0.0, at, 1.0)) - jnp.log(below[-1]), -jnp.inf)
-        log_q = jnp.logaddexp(jnp.log1p(-share) + log_own, jnp.log(share) + log_f)
+        log_wide = -jnp.log(jnp.pi * scale) - jnp.log1p(jnp.square((new - middle) / scale))
+        log_q = jnp.logaddexp(jnp.log1p(-share) + log_own, jnp.log(share) + log_wide)
         return new, log_likelihood(model, p, x_prev, new, y, u) + log_f - log_q
 
     def describe(self) -> str:
-        return f"interpolated: p(new | previous state, y) on {self.points} points, {self.share:.0%} from the transition"
+        return f"interpolated: p(new | previous state, y) on {self.points} points, {self.share:.0%} from a Cauchy law"
 
 
 def has_scale(transition: Distribution) -> bool:
