@@ -8,6 +8,8 @@ transition's centre and scale, which has a share of the draws, bounds the weight
 transitions. A draw is the inverse of a distribution function at one uniform number, and so moves smoothly with theta.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -101,7 +103,7 @@ def has_scale(transition: Distribution) -> bool:
         return False
 
 
-def _placed(transition: Distribution) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def _placed(transition: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The location and the scale of a law: heavy tails may have neither mean nor variance."""
     if hasattr(transition, "loc") and hasattr(transition, "scale"):
         return jnp.asarray(transition.loc, float), jnp.asarray(transition.scale, float)
