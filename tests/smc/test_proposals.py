@@ -58,6 +58,31 @@ class TwoWays(Kinked):
         return dist.Normal(x**2, 0.5)
 
 
+class StaysOrJumps(Kinked):
+    """A law with an atom: its density is not that of a continuous law."""
+
+    def transition(self, p, x, u):
+        ways = [dist.Delta(x), dist.Normal(x, 1.0)]
+        return dist.MixtureGeneral(dist.Categorical(jnp.array([0.9, 0.1])), ways, support=dist.constraints.real)
+
+
+class SeenToJump(StaysOrJumps):
+    """The same with a linear Gaussian observation, and a size to learn."""
+
+    def prior(self):
+        return {"size": dist.HalfNormal(2.0)}
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, 0.5)
+
+
+class Still(Kinked):
+    """A state that does not move."""
+
+    def transition(self, p, x, u):
+        return dist.Delta(x)
+
+
 class Positive(Kinked):
     """A state that cannot be negative."""
 
@@ -193,6 +218,9 @@ def test_weighted_draws_of_a_vector(model, proposal, y):
         (Kinked(), epf.proposals.Interpolated),
         (TwoWays(), epf.proposals.Interpolated),
         (Positive(), epf.proposals.Bootstrap),
+        (StaysOrJumps(), epf.proposals.Bootstrap),
+        (SeenToJump(), epf.proposals.Bootstrap),
+        (Still(), epf.proposals.Bootstrap),
     ],
     ids=name_of,
 )
@@ -231,3 +259,9 @@ def test_the_automatic_choice_estimates_the_evidence_better_than_bootstrap(model
     assert chosen < 1.4 * plain
     if not isinstance(model, epf.zoo.StochasticVolatility):  # where one return says little of its variance
         assert chosen < plain / 1.2
+
+
+@pytest.mark.parametrize("method", [epf.EPF(32), epf.Storvik(32), epf.ParticleLearning(32)], ids=name_of)
+def test_a_path_with_atoms_has_no_density_to_learn_from(method):
+    with pytest.raises(epf.errors.UnsupportedModelError):
+        epf.fit(SeenToJump(), np.zeros(3), method, progress=False)

@@ -115,6 +115,13 @@ def centre(law: Distribution) -> Float[Array, "*event"] | None:
     return None if loc is None else jnp.broadcast_to(jnp.asarray(loc, float), law.event_shape)
 
 
+def has_atoms(law: Any) -> bool:
+    """Whether a mixture has a component that is one point: it can be drawn from, and has no density."""
+    parts = getattr(law, "component_distributions", None) or [getattr(law, "component_distribution", None)]
+    inner = [*parts, getattr(law, "base_dist", None)]
+    return any(isinstance(part, dist.Delta) or has_atoms(part) for part in inner if part is not None)
+
+
 def is_independent(law: Distribution) -> TypeGuard[dist.Independent]:
     """Whether the components of the law are independent scalars, as in `dist.Normal(...).to_event(1)`."""
     return isinstance(law, dist.Independent) and law.base_dist.event_shape == ()

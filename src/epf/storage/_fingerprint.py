@@ -52,9 +52,8 @@ def _by_name() -> dict[str, type]:
     from epf.posterior.samplers._mcmc import Laplace, Metropolis, Slice
     from epf.smc.proposals._automatic import Automatic
     from epf.smc.proposals._base import Bootstrap
-    from epf.smc.proposals._defensive import Defensive
     from epf.smc.proposals._gaussian import Linearised, Optimal
-    from epf.smc.proposals._interpolated import Interpolated
+    from epf.smc.proposals._not_gaussian import Defensive, Interpolated
     from epf.smc.resampling import Multinomial, Residual, Stratified, Systematic
     from epf.statistics._approximation import Chebyshev, Taylor
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import constraints
 
-from epf.model._laws import is_gaussian, support
+from epf.model._laws import has_atoms, is_gaussian, support
 from epf.model._model import (
     StateSpaceModel,
     first_row,
@@ -18,9 +18,8 @@ from epf.model._parameters import Values
 from epf.model._settings import flag
 from epf.numerics._keys import root_key
 from epf.smc.proposals._base import Bootstrap, Inputs, New, Proposal, Proposed, Row, State
-from epf.smc.proposals._defensive import Defensive
 from epf.smc.proposals._gaussian import Linearised, Optimal, is_linear_gaussian
-from epf.smc.proposals._interpolated import Interpolated, has_scale
+from epf.smc.proposals._not_gaussian import Defensive, Interpolated, has_scale
 
 
 class Automatic(Proposal):
@@ -85,6 +84,8 @@ def _try_out(proposal: Proposal, model: StateSpaceModel, u: Array | None) -> Non
 def fitting(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, even: bool) -> Proposal:
     """The best proposal for the laws at one state."""
     transition = transition_law(model, p, x_prev, u)
+    if has_atoms(transition):
+        return Bootstrap()  # whose weights need no density of the transition
     linear_gaussian = is_linear_gaussian(model, p, x_prev, u)
     if is_gaussian(transition):
         return Optimal() if linear_gaussian else Linearised()
