@@ -259,9 +259,3 @@ def test_the_automatic_choice_estimates_the_evidence_better_than_bootstrap(model
     assert chosen < 1.4 * plain
     if not isinstance(model, epf.zoo.StochasticVolatility):  # where one return says little of its variance
         assert chosen < plain / 1.2
-
-
-@pytest.mark.parametrize("method", [epf.EPF(32), epf.Storvik(32), epf.ParticleLearning(32)], ids=name_of)
-def test_a_path_with_atoms_has_no_density_to_learn_from(method):
-    with pytest.raises(epf.errors.UnsupportedModelError):
-        epf.fit(SeenToJump(), np.zeros(3), method, progress=False)
