@@ -5,6 +5,7 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
+from epf.offline._path import check_path_is_noisy
 
 
 class StaysOrJumps(epf.StateSpaceModel):
@@ -22,12 +23,26 @@ class StaysOrJumps(epf.StateSpaceModel):
         return dist.Normal(x, 0.5)
 
 
-@pytest.mark.parametrize(
-    "method", [epf.EPF(32), epf.Storvik(32), epf.ParticleLearning(32)], ids=["EPF", "Storvik", "PL"]
-)
-def test_paths_have_no_density_to_learn_from(method):
+METHODS = [
+    epf.EPF(32),
+    epf.Storvik(32),
+    epf.ParticleLearning(32),
+    epf.ResampleMove(32),
+    epf.PracticalFilter(8),
+    epf.OnlineEM(32),
+    epf.PointMass(),
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+def test_methods_that_need_a_density_refuse_it(method):
     with pytest.raises(epf.errors.UnsupportedModelError):
         method.bind(StaysOrJumps()).check()
+
+
+def test_particle_gibbs_refuses_it():
+    with pytest.raises(epf.errors.UnsupportedModelError, match="a mixture with a point"):
+        check_path_is_noisy(StaysOrJumps(), None)
 
 
 def test_the_marginal_filter_only_draws_from_it():

@@ -15,11 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from epf.errors import UnsupportedModelError
 from epf.filters._particle import BoundParticleFilter, Chosen, Cloud, ParticleFilter, Piece, over_particles
-from epf.model._laws import has_atoms
-from epf.model._model import StateSpaceModel, may_lack_inputs, state_shape, traced, transition_law
 from epf.model._settings import count, instance, number
+from epf.model._trial import refuse_atoms
 from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler
 from epf.statistics._approximation import Approximation, Taylor
@@ -59,7 +57,7 @@ class BoundLearner(BoundParticleFilter):
     """Theta is drawn at every `refresh`-th step."""
 
     def check(self) -> None:
-        _refuse_atoms(self.model, self.u)
+        refuse_atoms(self.model, self.u)
         if isinstance(self.gibbs, LogPolynomial):
             try_out(self.gibbs, self.u)
 
@@ -102,17 +100,6 @@ class BoundLearner(BoundParticleFilter):
 
     def describe(self) -> dict[str, str]:
         return {**super().describe(), **describe_gibbs(self.gibbs, self.refresh)}
-
-
-def _refuse_atoms(model: StateSpaceModel, u: Array | None) -> None:
-    """An error if a path has no density, as its states may stay where they are with some probability."""
-    with may_lack_inputs(model, u):
-        x = jnp.zeros(state_shape(model))
-        if traced(model, lambda p: has_atoms(transition_law(model, p, x, u))):
-            raise UnsupportedModelError(
-                "transition() is a mixture with a point (dist.Delta), so a path has no density to learn theta from: use "
-                "epf.fit(model, y) without a method, or epf.MarginalEPF, which only draw from it."
-            )
 
 
 def describe_gibbs(gibbs: Gibbs, refresh: int) -> dict[str, str]:

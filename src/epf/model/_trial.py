@@ -9,13 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.model._laws import draw, log_prob_observed, support
+from epf.errors import UnsupportedModelError
+from epf.model._laws import draw, has_atoms, log_prob_observed, support
 from epf.model._model import (
     StateSpaceModel,
     advance,
     initial_law,
+    may_lack_inputs,
     observation_law,
     parameters,
+    state_shape,
+    traced,
     transition_law,
 )
 from epf.numerics._compile import compiled_once
@@ -81,6 +85,17 @@ def _tried(
 
     found = jax.vmap(one)(particle_keys(root_key(0), _STATES))
     return jax.tree.map(lambda flags: jnp.mean(flags, axis=0, dtype=float), found)
+
+
+def refuse_atoms(model: StateSpaceModel, u: Array | None) -> None:
+    """An error if a path has no density, as its states may stay where they are with some probability."""
+    with may_lack_inputs(model, u):
+        x = jnp.zeros(state_shape(model))
+        if traced(model, lambda p: has_atoms(transition_law(model, p, x, u))):
+            raise UnsupportedModelError(
+                "transition() is a mixture with a point (dist.Delta), so states have no density, which this method needs: "
+                "use epf.fit(model, y) without a method, or epf.MarginalEPF, which only draw from it."
+            )
 
 
 class BothLaws(eqx.Module):

@@ -12,6 +12,7 @@ from epf.model._laws import log_prob, log_weight_observed
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._shapes import Shapes, shapes_of
 from epf.model._tracing import depends_on
+from epf.model._trial import refuse_atoms
 from epf.numerics._keys import particle_keys, root_key
 from epf.posterior.samplers._mcmc import Slice
 from epf.statistics._conjugate import Conjugate
@@ -78,6 +79,7 @@ def memory(model: StateSpaceModel, shapes: Shapes) -> int:
 
 def check_path_is_noisy(model: StateSpaceModel, u: Array | None) -> None:
     """Refuse a law without noise that depends on theta: theta would be known given the path, and never move."""
+    refuse_atoms(model, u)
     params = parameters(model)
     shapes = shapes_of(model, u)
     theta, x = jnp.zeros(params.size), jnp.zeros(shapes.state)

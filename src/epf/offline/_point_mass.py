@@ -21,6 +21,7 @@ from epf.model._model import StateSpaceModel, initial_law, parameters, state_sha
 from epf.model._parameters import Parameters
 from epf.model._series import check_series
 from epf.model._settings import Rule, count, is_number, is_whole, number, require_count, setting
+from epf.model._trial import refuse_atoms
 from epf.numerics._compile import compiled
 from epf.numerics._keys import root_key
 from epf.numerics._sums import Compensated
@@ -90,6 +91,7 @@ class PointMass(Filter):
         _check_parameters(params)
         Chart.of_real_line(params)  # refuses parameters that are discrete or bound to others
         _check_state(shape)
+        refuse_atoms(model, u)
         count = self.nodes or (_NODES if _moves_gaussian(model) else _NODES_OF_HEAVY_TAILS)
         return BoundPointMass(model, params, self, StateFilter(count, self.width, self.states, shape))
 
