@@ -22,7 +22,8 @@ import numpyro.distributions as dist
 
 import epf
 from epf.filters.marginal._nodes import Student
-from epf.filters.marginal._posterior import NodePosterior, Surface
+from epf.filters.marginal._posterior import NodePosterior
+from epf.filters.marginal._surface import Surface
 from epf.numerics._keys import packed, root_key, step_key
 
 matplotlib.use("Agg")

@@ -44,6 +44,14 @@ class Regime(epf.StateSpaceModel):
         return dist.Normal(x, 0.7)
 
 
+class Disguised(Regime):
+    """The same, with a normal prior that no filter recognises, so that the level has nodes."""
+
+    def prior(self):
+        moved = dist.transforms.AffineTransform(0.0, 1.0)
+        return {**super().prior(), "level": dist.TransformedDistribution(dist.Normal(0.0, 1.0), moved)}
+
+
 class Sine(epf.StateSpaceModel):
     """A state that moves by a sine, or by the line that touches it at 0."""
 
@@ -155,7 +163,7 @@ def test_nodes_find_the_same(with_level):
     """The evidence of MarginalEPF is that of the function through its nodes: their own sum is off by a tenth."""
     mass, answer = (
         joint(series())[1],
-        answers(epf.MultipleModel(epf.MarginalEPF(nodes=64, regrid=False)), Regime(), series()),
+        answers(epf.MultipleModel(epf.MarginalEPF(nodes=64, regrid=False)), Disguised(), series()),
     )
     (mean, sd), error, weights, evidence = jax.jit(answer)(0)
     assert np.asarray(weights) == pytest.approx(mass.sum(axis=1), abs=0.01)
@@ -328,9 +336,10 @@ def test_what_can_be_listed():
     assert bound.values.shape == (2 * 3 * 4, 4)
     assert np.exp(bound.log_prior).sum() == pytest.approx(1.0)
     assert bound.describe()["banks"] == "24"
-    words = str(epf.explain(Regime()))
+    words = str(epf.explain(Disguised()))
     assert "k      discrete   one of 3 values, with a filter for each" in words
     assert "epf.MultipleModel, 64 nodes for each value" in words
+    assert "epf.MultipleModel, Kalman for each value" in str(epf.explain(Regime()))
 
 
 @pytest.mark.parametrize(

@@ -87,3 +87,26 @@ def test_the_density_can_be_differentiated(k):
     b = np.arange(1.0, k + 1.0, dtype=np.float32)
     slope = jax.jit(jax.grad(lambda b: matrices.gaussian_log_density(b, matrices.cholesky(jnp.asarray(covariance)))))(b)
     np.testing.assert_allclose(slope, -np.linalg.solve(covariance.astype(np.float64), b), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 8, 9, 20])
+def test_the_triangular_root_of_rows(k):
+    """More columns than rows, some rows that depend on others, and lengths that squares in float32 could not tell apart."""
+    rng = np.random.default_rng(k)
+    rows = rng.normal(size=(BATCH, k, k + 3)) * 10.0 ** rng.uniform(-5.0, 5.0, size=(BATCH, k, 1))
+    found = np.asarray(jax.vmap(matrices.upper_root)(jnp.asarray(rows, jnp.float32)), float)
+    assert found.shape == (BATCH, k, k)
+    assert np.all(np.triu(found) == found)
+    assert np.all(np.diagonal(found, axis1=1, axis2=2) >= 0.0)
+    lengths = np.linalg.norm(rows, axis=2)
+    square = found @ np.swapaxes(found, 1, 2) / (lengths[:, :, None] * lengths[:, None])
+    expected = rows @ np.swapaxes(rows, 1, 2) / (lengths[:, :, None] * lengths[:, None])
+    np.testing.assert_allclose(square, expected, atol=1e-5)
+    if k > 1:
+        rows[:, 0] = rows[:, -1]
+        found = np.asarray(jax.vmap(matrices.upper_root)(jnp.asarray(rows, jnp.float32)), float)
+        assert np.all(found[:, 0, 0] < 1e-5 * lengths[:, -1])
+
+
+def test_a_root_of_nothing_is_nothing():
+    assert np.all(np.asarray(matrices.upper_root(jnp.zeros((3, 5)))) == 0.0)

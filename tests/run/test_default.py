@@ -61,6 +61,13 @@ class Sensor(AR):
         return dist.Normal(x + p.offset, p.noise)
 
 
+class HeavySensor(Sensor):
+    """The offset's prior is not Gaussian."""
+
+    def prior(self):
+        return {**super().prior(), "offset": dist.StudentT(3.0)}
+
+
 def run_of(method, seconds=0.1, mean=0.0, sd=1.0, **parts):
     """What `reach` looks at in a result: the answer, and errors by cause, of mean and sd alike."""
     found = {name: np.full((2, 1), float(parts.get(name, 0.0))) for name in PARTS}
@@ -80,7 +87,8 @@ def test_the_method_is_chosen_by_the_model():
     assert isinstance(one, epf.MarginalEPF)
     assert isinstance(two, epf.MarginalEPF)
     assert (one.nodes, two.nodes) == (64, 128)
-    assert choose(Sensor(), None).nodes == 400
+    assert choose(Sensor(), None).nodes == 192  # the filters learn the offset
+    assert choose(HeavySensor(), None).nodes == 400
     assert choose(Pair(), None).nodes == 32  # with particles half as many
     assert choose(Coin(), None) == epf.MultipleModel(epf.MarginalEPF(2000))  # nothing else is unknown
     assert choose(SwitchedAR(), None) == epf.MultipleModel(epf.MarginalEPF(nodes=64))

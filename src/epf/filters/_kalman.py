@@ -11,7 +11,6 @@ Neither learns a noise scale: the mean of y does not depend on it, so y is uncor
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,14 +22,14 @@ from numpyro.distributions.transforms import Transform
 
 from epf.errors import SettingError, UnsupportedModelError
 from epf.filters._base import BoundFilter, Caveat, Evidence, Filter, Info
-from epf.filters._lines import Gaussian, Line, Moments, fitted, tangent
+from epf.filters._gaussian import Gaussian, conditioned, stacked
+from epf.filters._lines import Line, Moments, fitted, tangent
 from epf.model._laws import (
     gaussian_moments,
     gaussian_of,
+    gaussian_root,
     is_gaussian,
-    marginal_gaussian_log_density,
     to_gaussian,
-    without_missing,
 )
 from epf.model._model import (
     StateSpaceModel,
@@ -46,9 +45,8 @@ from epf.model._parameters import Parameters, Values
 from epf.model._settings import flag
 from epf.model._tracing import depends_on, is_affine
 from epf.numerics._keys import particle_keys, root_key
-from epf.numerics._linear_algebra import cholesky, solve
+from epf.numerics._linear_algebra import upper_root
 from epf.posterior._posterior import ErrorEstimate, Posterior
-from epf.smc.proposals._gaussian import condition
 
 _PRIOR_DRAWS = 4096
 
@@ -99,33 +97,32 @@ class BoundKalman(BoundFilter):
         return (fitted if self.settings.unscented else tangent)(moments, at)
 
     def init(self, key: PRNGKeyArray) -> Gaussian:
-        free_mean, free_covariance = _free_prior(self.parameters)
-        prior = Gaussian(free_mean, free_covariance)
+        prior = _free_prior(self.parameters)
         mean, slope, noise = self.line(lambda free: _start_moments(self._initial(free)), prior)
-        cross = slope @ free_covariance
-        covariance = jnp.block([[cross @ slope.T + noise, cross], [cross.T, free_covariance]])
-        return Gaussian(jnp.concatenate([mean, free_mean]), covariance)
+        return Gaussian(jnp.concatenate([mean, prior.mean]), stacked(upper_root(noise), slope @ prior.root, prior.root))
 
     def step(self, key: PRNGKeyArray, state: Gaussian, y: Float[Array, "*y"], u: Array | None) -> tuple[Gaussian, Info]:
+        """Both halves work on the root, which is upper triangular: the parameters' rows, the last, change in the second."""
+        size = self.split.size
         quiet = jnp.zeros(gaussian_moments(self._transition(state.mean, u))[0].shape)
 
         def moved_law(z: Array) -> tuple[Array, Array]:
             B = jax.jacfwd(self._moved, 1)(z, quiet, u)
-            return self._moved(z, quiet, u), B @ gaussian_moments(self._transition(z, u))[1] @ B.T
+            return self._moved(z, quiet, u), B @ gaussian_root(self._transition(z, u))
 
-        mean, A, Q = self.line(moved_law, state)
-        covariance = A @ state.covariance @ A.T + Q
-        predicted, H, R = self.line(lambda z: gaussian_moments(self._observation(z, u)[0]), Gaussian(mean, covariance))
+        mean, A, noise = self.line(moved_law, state)
+        moved = A[:size] @ state.root
+        of_state = upper_root(jnp.concatenate([moved[:, :size], noise[:size]], axis=1))
+        before = Gaussian(mean, stacked(of_state, moved[:, size:], state.root[size:, size:]))
+        predicted, H, noise = self.line(lambda z: _moments(self._observation(z, u)[0]), before)
         y, slope = to_gaussian(self._observation(mean, u)[1], y)
-        residual = jnp.ravel(y) - predicted
-        log_evidence = slope + marginal_gaussian_log_density(residual, H @ covariance @ H.T + R)
+        found = conditioned(before, jnp.ravel(y), predicted, H, noise)
+        log_evidence = slope + found.log_density
         collapsed = log_evidence == -jnp.inf  # an outlier beyond all numbers is set aside
-        residual = jnp.where(collapsed, jnp.nan, residual)
-        after = Gaussian(*condition(mean, covariance, residual, H, R))
-        failed = ~(
-            jnp.all(jnp.isfinite(after.mean)) & jnp.all(jnp.isfinite(after.covariance)) & (log_evidence < jnp.inf)
-        )
-        rounding = _rounding(jnp.ravel(y), predicted, H @ covariance @ H.T + R)
+        after = jax.tree.map(lambda old, new: jnp.where(collapsed, old, new), before, found.after)
+        sound = jnp.all(jnp.isfinite(after.mean)) & jnp.all(jnp.isfinite(after.root))
+        failed = ~(sound & (log_evidence < jnp.inf))
+        rounding = found.rounding
         none = jnp.asarray(jnp.nan), jnp.asarray(False)
         return after, Info(log_evidence, *none, collapsed, jnp.asarray(0), failed, rounding)
 
@@ -170,6 +167,9 @@ class BoundKalman(BoundFilter):
                 raise self._refusal("advance()", "is not linear")
 
         jax.eval_shape(trace, jax.ShapeDtypeStruct((self.parameters.size,), jnp.zeros(()).dtype))
+        other = next((name for name, prior in self.parameters.priors.items() if not is_gaussian(prior)), None)
+        if self.settings.exact and other is not None:
+            raise self._refusal(f"the prior of {other!r}", f"is {type(self.parameters.priors[other]).__name__}")
 
     def _require_linear(
         self,
@@ -197,14 +197,6 @@ class BoundKalman(BoundFilter):
         )
 
 
-def _rounding(y: Float[Array, " m"], predicted: Float[Array, " m"], total: Float[Array, "m m"]) -> Float[Array, ""]:
-    """What the rounding of y and of its prediction changes the log-likelihood by, in nats: far from zero it is coarse."""
-    filled, kept = without_missing(y - predicted, total)
-    slope = solve(cholesky(kept), filled)
-    unit = jnp.finfo(y.dtype).eps * jnp.maximum(jnp.abs(jnp.nan_to_num(y)), jnp.abs(predicted))
-    return jnp.sqrt(jnp.sum(jnp.square(slope * unit)))
-
-
 class GaussianPosterior(Posterior):
     """Gaussian in the state and the unconstrained parameters; constrained ones are read through their bijection."""
 
@@ -213,35 +205,33 @@ class GaussianPosterior(Posterior):
     shape: tuple[int, ...]
     exact: bool = eqx.field(static=True)
 
-    def _free(self) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
-        size = self.state.mean.shape[0] - math.prod(self.shape)
-        start = self.state.mean.shape[0] - size
-        return self.state.mean[start:], self.state.covariance[start:, start:]
+    @property
+    def _free(self) -> Gaussian:
+        size = math.prod(self.shape)
+        return Gaussian(self.state.mean[size:], self.state.root[size:, size:])
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         """By a fixed sample of the Gaussian, exact where the parameters are already on the real line."""
-        mean, covariance = self._free()
         if all(is_gaussian(prior) for prior in self.parameters.priors.values()):
-            return mean, jnp.sqrt(jnp.diagonal(covariance))
+            return self._free.mean, self._free.sd
         draws = self.draws(root_key(0), _PRIOR_DRAWS)
         return jnp.mean(draws, axis=0), jnp.std(draws, axis=0)
 
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
-        mean, covariance = self._free()
+        free = self._free
         if not all(self.parameters.elementwise):
             return jnp.quantile(self.draws(root_key(0), _PRIOR_DRAWS), levels, axis=0)
         z = jax.scipy.stats.norm.ppf(levels)
-        points = mean + z[:, None] * jnp.sqrt(jnp.diagonal(covariance))
+        points = free.mean + z[:, None] * free.sd
         return jax.vmap(self.parameters.constrain)(points)
 
     def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
-        mean, covariance = self._free()
-        if not self.parameters.elementwise[index] or mean.shape[0] != self.parameters.size:
+        free = self._free
+        if not self.parameters.elementwise[index] or free.mean.shape[0] != self.parameters.size:
             draws = self.draws(root_key(0), _PRIOR_DRAWS)[:, index]
             return jax.scipy.stats.norm.pdf(grid, jnp.mean(draws), jnp.std(draws))
         to_real = self.parameters.to_real(index)
-        sd = jnp.sqrt(covariance[index, index])
-        density = jax.scipy.stats.norm.pdf(jax.vmap(to_real)(grid), mean[index], sd)
+        density = jax.scipy.stats.norm.pdf(jax.vmap(to_real)(grid), free.mean[index], free.sd[index])
         return jnp.nan_to_num(density * jnp.abs(jax.vmap(jax.grad(to_real))(grid)))
 
     @property
@@ -249,7 +239,7 @@ class GaussianPosterior(Posterior):
         return True
 
     def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
-        z = jax.random.multivariate_normal(key, self.state.mean, self.state.covariance, (count,), method="svd")
+        z = self.state.drawn(key, count)
         size = math.prod(self.shape)
         theta = jax.vmap(self.parameters.constrain)(z[:, size:])
         return theta, z[:, :size].reshape(count, *self.shape)
@@ -259,14 +249,11 @@ class GaussianPosterior(Posterior):
         return ErrorEstimate.none(self.parameters.size) if self.exact else ErrorEstimate.unknown(self.parameters.size)
 
     def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
-        mean, covariance = self._free()
-        free = jax.random.multivariate_normal(key, mean, covariance, (count,), method="svd")
-        return jax.vmap(self.parameters.constrain)(free)
+        return jax.vmap(self.parameters.constrain)(self._free.drawn(key, count))
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         size = math.prod(self.shape)
-        sd = jnp.sqrt(jnp.diagonal(self.state.covariance)[:size])
-        return self.state.mean[:size].reshape(self.shape), sd.reshape(self.shape)
+        return self.state.mean[:size].reshape(self.shape), self.state.sd[:size].reshape(self.shape)
 
 
 class Split(eqx.Module):
@@ -292,14 +279,20 @@ def _start_moments(law: Distribution) -> tuple[Array, Array]:
     if isinstance(law, dist.Delta):
         mean = jnp.ravel(jnp.asarray(law.v, float))
         return mean, jnp.zeros((mean.shape[0], mean.shape[0]))
-    return gaussian_moments(law)
+    return _moments(law)
 
 
-def _free_prior(params: Parameters) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
-    """Mean and covariance of the unconstrained parameters under the prior: exact if Gaussian, else from draws."""
+def _moments(law: Distribution) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
+    """The mean of a Gaussian law, and a root of its covariance."""
+    return gaussian_moments(law)[0], gaussian_root(law)
+
+
+def _free_prior(params: Parameters) -> Gaussian:
+    """The unconstrained parameters under the prior: exact if that is Gaussian, else from draws."""
     if all(is_gaussian(prior) for prior in params.priors.values()):
-        moments: list[Any] = [gaussian_moments(prior) for prior in params.priors.values()]
+        moments = [_moments(prior) for prior in params.priors.values()]
         mean = jnp.concatenate([jnp.zeros(0), *(m for m, _ in moments)])
-        return mean, jax.scipy.linalg.block_diag(jnp.zeros((0, 0)), *(C for _, C in moments))
+        return Gaussian(mean, upper_root(jax.scipy.linalg.block_diag(jnp.zeros((0, 0)), *(R for _, R in moments))))
     draws = jax.vmap(lambda k: params.unconstrain(params.sample(k)))(particle_keys(root_key(0), _PRIOR_DRAWS))
-    return jnp.mean(draws, axis=0), jnp.atleast_2d(jnp.cov(draws, rowvar=False))
+    mean = jnp.mean(draws, axis=0)
+    return Gaussian(mean, upper_root((draws - mean).T / jnp.sqrt(1.0 * _PRIOR_DRAWS)))

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.filters._base import Evidence
+from epf.filters._layout import Layout
 from epf.model._parameters import Parameters
 from epf.numerics._sums import quantiles
 from epf.posterior._posterior import ErrorEstimate, Posterior, Summary, student
@@ -55,24 +56,6 @@ class Group(eqx.Module):
     def side_by_side(self, function: Callable[..., Any], *rest: Any) -> Any:
         """A function of each whose values are modules: what is no array in them stays as it is."""
         return eqx.filter_vmap(function, in_axes=eqx.if_array(0), out_axes=eqx.if_array(0))(self.bank, *rest)
-
-
-class Layout(eqx.Module):
-    """Where the elements of the discrete parameters are in the flat vector, and where the others."""
-
-    discrete: tuple[int, ...] = eqx.field(static=True)
-    others: tuple[int, ...] = eqx.field(static=True)
-
-    @classmethod
-    def of(cls, params: Parameters) -> "Layout":
-        flags = params.is_discrete
-        return cls(*(tuple(i for i, flag in enumerate(flags) if flag is wanted) for wanted in (True, False)))
-
-    def joined(self, others: Float[Array, "*lead f"], discrete: Float[Array, "*lead d"]) -> Float[Array, "*lead p"]:
-        """The flat vector of both."""
-        order = np.argsort([*self.others, *self.discrete])
-        discrete = jnp.broadcast_to(discrete, (*others.shape[:-1], len(self.discrete)))
-        return jnp.concatenate([others, discrete], axis=-1)[..., order]
 
 
 class ModelMixture(Posterior):
@@ -134,8 +117,8 @@ class ModelMixture(Posterior):
 
     def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
         """Of a discrete parameter, the probability of each value."""
-        if index in self.layout.discrete:
-            values = self.values[:, self.layout.discrete.index(index)]
+        if index in self.layout.chosen:
+            values = self.values[:, self.layout.chosen.index(index)]
             return jnp.sum(jnp.where(grid[:, None] == values, self.weights, 0.0), axis=1)
         place = self.layout.others.index(index)
         found = self._each(lambda bank: bank.marginal_density(place, grid))
@@ -185,13 +168,13 @@ class ModelMixture(Posterior):
         weights, (means, sds) = self.weights, self._filled(moments)
         mean, sd = _pooled(weights, means, sds)
         # A value that is nearly certain leaves an sd near zero, of which no share means anything.
-        least = self.layout.joined(jnp.zeros(len(self.layout.others)), jnp.full(len(self.layout.discrete), SMALLEST))
+        least = self.layout.joined(jnp.zeros(len(self.layout.others)), jnp.full(len(self.layout.chosen), SMALLEST))
         unit = jnp.maximum(sd, least)
         unit = jnp.where(unit > 0.0, unit, 1.0)
         share = jnp.where(weights > _NEGLIGIBLE, weights, 0.0)[:, None]
 
         def within(part: Float[Array, "banks 2 f"]) -> Float[Array, "2 p"]:
-            none = jnp.zeros((2, len(self.layout.discrete)))
+            none = jnp.zeros((2, len(self.layout.chosen)))
             full = self.layout.joined(part, none)
             off = full[:, 0] * sds
             of_mean = jnp.sum(jnp.where(share > 0.0, share * off, 0.0), axis=0) / unit

@@ -19,7 +19,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from epf.errors import SettingError
 from epf.filters._base import BoundFilter, Caveat, Evidence, Filter, Info, Past, ReplayingFilter
 from epf.filters._islands import Islands
-from epf.filters._model_mixture import Group, Layout, ModelMixture
+from epf.filters._layout import Layout
+from epf.filters._model_mixture import Group, ModelMixture
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.model._enumeration import combinations
 from epf.model._model import StateSpaceModel, fix, parameters, with_values
@@ -67,7 +68,7 @@ class MultipleModel(Filter):
         groups, order = _grouped(banks)
         values = jnp.stack([_vector(params, found[i].values) for i in order])
         log_prior = jnp.asarray([found[i].log_prior for i in order], float)
-        layout = Layout.of(params)
+        layout = Layout.of(params.is_discrete)
         if isinstance(banks[0], ReplayingFilter):
             replays = banks[0].replays
             return ReplayingMultipleModel(  # pyright takes the abstract field for the third of these

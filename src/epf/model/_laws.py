@@ -80,6 +80,15 @@ def gaussian_moments(law: Distribution) -> tuple[Float[Array, " k"], Float[Array
     return mean, jnp.asarray(covariance, float)
 
 
+def gaussian_root(law: Distribution) -> Float[Array, "k k"]:
+    """R with R R' = the covariance of a Gaussian law."""
+    if (lower := getattr(law, "scale_tril", None)) is not None:
+        return jnp.asarray(lower, float)
+    if isinstance(law, dist.LowRankMultivariateNormal):
+        return cholesky(gaussian_moments(law)[1])
+    return jnp.diag(jnp.sqrt(jnp.ravel(jnp.broadcast_to(jnp.asarray(law.variance, float), law.event_shape))))
+
+
 def gaussian_of(law: Distribution) -> tuple[Distribution, Transform | None]:
     """The Gaussian law behind one whose value is a fixed function of a Gaussian's, and that function.
 

@@ -174,9 +174,9 @@ def with_values(tree: Any, values: Mapping[str, Any]) -> Any:
     return jax.tree.map(lambda leaf: fix(leaf.model, values) if is_fixed(leaf) else leaf, tree, is_leaf=is_fixed)
 
 
-def known(model: StateSpaceModel, theta: Array) -> StateSpaceModel:
-    """The same model with all parameters known, which may be traced values."""
-    return _Fixed(model, parameters(model).as_dict(theta))
+def known(model: StateSpaceModel, theta: Array, which: Parameters | None = None) -> StateSpaceModel:
+    """The same model with all parameters known, or `which` of them; the values may be traced."""
+    return _Fixed(model, (which or parameters(model)).as_dict(theta))
 
 
 class _Fixed(Wrapper):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 _UNROLLED = 4
+_UNROLLED_ROWS = 8  # whose steps are vector operations already
 
 
 def cholesky(matrix: Float[Array, "k k"], least: Float[Array, " k"] | None = None) -> Float[Array, "k k"]:
@@ -51,6 +52,28 @@ def semidefinite_root(covariance: Float[Array, "q q"]) -> Float[Array, "q q"]:
     return vectors * jnp.sqrt(jnp.maximum(values, 0.0))
 
 
+def upper_root(rows: Float[Array, "k columns"]) -> Float[Array, "k k"]:
+    """Upper triangular U with U U' = rows rows' and no negative pivot; the squares, with half the digits, are never formed.
+
+    The rows are made orthogonal, the last one first (modified Gram and Schmidt). A row that depends on those after it gets a
+    zero on the diagonal.
+    """
+    k = rows.shape[0]
+    if k > _UNROLLED_ROWS:
+        lower = jnp.linalg.qr(rows[::-1].T, mode="r").T
+        return (lower * jnp.where(jnp.diagonal(lower) < 0.0, -1.0, 1.0))[::-1, ::-1]
+    columns: list[Array] = []
+    if k == 0:
+        return jnp.zeros((0, 0), rows.dtype)
+    for i in reversed(range(k)):
+        length = jnp.sqrt(jnp.sum(jnp.square(rows[i])))
+        unit = rows[i] / jnp.where(length > 0.0, length, 1.0)
+        along = rows[:i] @ unit
+        columns.append(jnp.concatenate([along, length[None], jnp.zeros(k - 1 - i, rows.dtype)]))
+        rows = rows[:i] - jnp.outer(along, unit)
+    return jnp.stack(columns[::-1], axis=1)
+
+
 def solve_lower(lower: Float[Array, "k k"], b: Float[Array, " k *columns"]) -> Float[Array, " k *columns"]:
     """L^-1 b for lower triangular L."""
     k = lower.shape[0]
@@ -82,9 +105,9 @@ def solve(lower: Float[Array, "k k"], b: Float[Array, " k *columns"]) -> Float[A
     return solve_upper(lower, solve_lower(lower, b))
 
 
-def log_determinant(lower: Float[Array, "k k"]) -> Float[Array, ""]:
-    """log |L L'|."""
-    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(lower)))
+def log_determinant(triangle: Float[Array, "k k"]) -> Float[Array, ""]:
+    """log |L L'| of a lower or upper triangular L."""
+    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(triangle)))
 
 
 def gaussian_log_density(residual: Float[Array, " k"], lower: Float[Array, "k k"]) -> Float[Array, ""]:

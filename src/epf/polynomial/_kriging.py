@@ -48,10 +48,11 @@ def terms(p: int) -> int:
 
 def krige(
     points: Float[Array, "nodes p"], values: Float[Array, "nodes columns"], noise: Float[Array, " nodes"]
-) -> tuple[Kriged, Float[Array, " nodes"]]:
+) -> tuple[Kriged, Float[Array, "nodes columns"]]:
     """The functions through columns of values whose noise has variances in these proportions.
 
-    The first column decides how smooth all functions are; how far off its function is without each node comes with them.
+    The first column decides how smooth all functions are. How far off each would be at a node if that were left out comes
+    with them.
     Points should be spread like standard normal ones.
     """
     spread = np.sqrt(points.shape[1])
@@ -68,7 +69,7 @@ def _fit(
     noise: Float[Array, " nodes"],
     strength: Float[Array, ""],
     length: Float[Array, ""],
-) -> tuple[Float[Array, ""], Kriged, Float[Array, " nodes"]]:
+) -> tuple[Float[Array, ""], Kriged, Float[Array, "nodes columns"]]:
     """Log-likelihood up to a constant, the fit, and the errors at points left out."""
     # In units in which every value has noise of variance one.
     scale = jnp.sqrt(noise)
@@ -91,7 +92,7 @@ def _fit(
     inverse = solve_lower(lower, jnp.eye(points.shape[0]))
     taken = inverse.T @ basis
     diagonal = jnp.sum(inverse**2, axis=0) - jnp.sum(taken**2, axis=1)
-    left_out = scale * pulls[:, 0] / jnp.maximum(diagonal, 1e-6)
+    left_out = scale[:, None] * pulls / jnp.maximum(diagonal, 1e-6)[:, None]
     likelihood = jnp.where(jnp.isfinite(likelihood), likelihood, -jnp.inf)
     found = Kriged(points, coefficients, pulls / scale[:, None], strength, length)
     return likelihood, found, left_out

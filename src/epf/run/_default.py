@@ -10,11 +10,12 @@ from jaxtyping import Array
 
 from epf.errors import NumericalError, UnsupportedModelError
 from epf.filters._base import Caveat, Filter
-from epf.filters._kalman import Kalman
+from epf.filters._kalman import BoundKalman, Kalman
 from epf.filters._model_mixture import SMALLEST
 from epf.filters._multiple_model import MultipleModel
 from epf.filters._sir import SIR
 from epf.filters.marginal._marginal import MarginalEPF
+from epf.model._laws import is_gaussian
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
 from epf.results._certificate import WORDS, Certificate
@@ -67,21 +68,25 @@ class Round(NamedTuple):
 
 
 def choose(model: StateSpaceModel, u: Array | None) -> Filter:
-    """The method to begin with: the marginal filter, wherever it can learn the model."""
+    """The method to begin with: Kalman's where it is exact, else the marginal filter, wherever it can learn the model."""
     params = parameters(model)
-    if params.size == 0:
+    if all(is_gaussian(prior) for prior in params.priors.values()):
         try:
             Kalman().bind(model, u)
+            return Kalman()
         except UnsupportedModelError:
-            return SIR(1000)
-        return Kalman()
+            if params.size == 0:
+                return SIR(1000)
     try:
         bound: Any = (MultipleModel() if params.discrete else MarginalEPF()).bind(model, u)
     except UnsupportedModelError:
         return SIR(10_000)
     if not params.discrete:
         return MarginalEPF(nodes=bound.nodes)
-    nodes = getattr(bound.groups[0].bank, "nodes", None)
+    banks = [group.bank for group in bound.groups]
+    if all(isinstance(bank, BoundKalman) for bank in banks):
+        return MultipleModel(Kalman())
+    nodes = next((bank.nodes for bank in banks if hasattr(bank, "nodes")), None)
     return MultipleModel(MarginalEPF(nodes=nodes) if nodes else MarginalEPF(_ALONE))
 
 

@@ -45,6 +45,7 @@ class Explanation:
     - `naive`: how many coefficients a polynomial in all parameters would have;
     - `same`: which changes of theta no data can tell, in words, or nothing;
     - `inside`: the filter that fits once theta is known: "Kalman", "forward sums", "points", "partly Kalman" or "particles";
+    - `integrated`: the parameters that this filter learns exactly, so that they need no nodes;
     - `default`: the method that `epf.fit` begins with;
     - `cost`: how many steps of Kalman filters, or evaluations of transition(), it makes per observation.
 
@@ -60,6 +61,7 @@ class Explanation:
         bound = _bound(self.default, model, u)
         self.inside = _inside(self.default, bound)
         self.cost = _cost(self.default, bound)
+        self.integrated = tuple(getattr(_filters(bound), "names", ()))
         discrete: list[Parameter] = []
         if isinstance(self.default, MultipleModel):  # the rest is said of the model that each of its filters has
             params = parameters(model)
@@ -152,6 +154,17 @@ class Explanation:
         )
 
     def _filters(self) -> str:
+        if isinstance(core(self.default), Kalman) and self.structure.parameters.size:
+            return (
+                "The model is linear and Gaussian in the state and the parameters together: the Kalman filter learns both "
+                "exactly."
+            )
+        if self.integrated:
+            names = _listed(list(self.integrated))
+            return (
+                f"Once the other parameters are known, the model is linear and Gaussian in the state and {names} together: "
+                f"the Kalman filter is exact, and learns {names} too. Nodes have values of the others alone."
+            )
         return {
             "Kalman": "Once theta is known, the model is linear and Gaussian: the Kalman filter is exact.",
             "forward sums": "Once theta is known, the state has few values: forward sums are an exact filter.",
@@ -225,7 +238,7 @@ def _filters(bound: Any) -> Any:
 
 def _inside(method: Any, bound: Any) -> str:
     filters = _filters(bound)
-    if isinstance(method, Kalman) or isinstance(filters, KalmanFilters):
+    if isinstance(core(method), Kalman) or isinstance(filters, KalmanFilters):
         return "Kalman"
     if isinstance(filters, FiniteFilters):
         return "forward sums"

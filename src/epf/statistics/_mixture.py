@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from epf.numerics._inverse import quantile
 from epf.numerics._keys import particle_keys
 from epf.numerics._sums import mean_and_sd, quantiles
 from epf.posterior._chart import ends_at_support
@@ -21,7 +22,6 @@ from epf.posterior._quadrature import Box, GridDensity
 from epf.statistics._base import Gibbs, Marginals
 from epf.statistics._log_polynomial import LogPolynomial
 
-_TOLERANCE, _MOST_STEPS = 1e-4, 40  # of the distribution function at a quantile, and of steps to it
 _REACH = 8.0  # standard deviations of the densities, in which quantiles are looked for beyond the draws
 _POINTS = {1: 33, 2: 25}  # per parameter, by the number of parameters
 _POINTS_OF_MANY = 41
@@ -56,7 +56,6 @@ class GibbsMixture(ParticlePosterior):
         return mean, jnp.where(jnp.isinf(mean), jnp.inf, jnp.sqrt(between**2 + within))
 
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
-        """Newton's method on the distribution function of the mixture, in a bracket that is halved where it fails."""
         pooled = self._on_one_grid()
         if pooled is not None:
             return pooled.quantiles(levels)
@@ -66,20 +65,12 @@ class GibbsMixture(ParticlePosterior):
         within = jnp.sqrt(jnp.where(self.weights > 0.0, marginals.variance, 0.0) @ self.weights)
         spread = high - low + _REACH * jnp.where(jnp.isfinite(within), within, 0.0) + 1e-6 * jnp.abs(high)
 
+        def distribution(point: Float[Array, " p"]) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+            below = self._mean_of(lambda one, at: one.cdf(at), marginals, point)
+            return below, self._mean_of(lambda one, at: one.pdf(at), marginals, point)
+
         def solve(start: Float[Array, " p"], level: Float[Array, ""]) -> Float[Array, " p"]:
-            def improve(at: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
-                point, low, high, _, steps = at
-                excess = self._mean_of(lambda one, at: one.cdf(at), marginals, point) - level
-                low, high = jnp.where(excess < 0.0, point, low), jnp.where(excess < 0.0, high, point)
-                newton = point - excess / self._mean_of(lambda one, at: one.pdf(at), marginals, point)
-                inside = (newton >= low) & (newton <= high)
-                return jnp.where(inside, newton, 0.5 * (low + high)), low, high, jnp.max(jnp.abs(excess)), steps + 1
-
-            def go_on(at: tuple[Array, Array, Array, Array, Array]) -> Array:
-                return (at[3] > _TOLERANCE) & (at[4] < _MOST_STEPS)
-
-            first = start, low - spread, high + spread, jnp.asarray(1.0), jnp.asarray(0)
-            return jax.lax.while_loop(go_on, improve, first)[0]
+            return quantile(distribution, level, start, low - spread, high + spread)
 
         return jax.vmap(solve)(quantiles(self.theta, self.weights, levels), levels)
 

@@ -1,5 +1,9 @@
-"""Exact filters at the nodes: a Kalman filter each, for models that are linear and Gaussian once theta is known."""
+"""Exact filters at the nodes: a Kalman filter each, for models that are linear and Gaussian once theta is known.
 
+The filters learn those parameters themselves in which the model is linear too (`_coefficients.py`).
+"""
+
+from math import prod
 from typing import Any
 
 import equinox as eqx
@@ -9,16 +13,16 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from epf.errors import UnsupportedModelError
 from epf.filters._bank import Seen
+from epf.filters._gaussian import Gaussian
 from epf.filters._kalman import BoundKalman, Kalman, Split
-from epf.filters._lines import Gaussian
+from epf.filters.marginal._coefficients import Coefficients, without
 from epf.model._model import StateSpaceModel, known, parameters
 from epf.model._shapes import shapes_of
-from epf.numerics._linear_algebra import semidefinite_root
 from epf.numerics._remembered import remembered
 
 
 class KalmanBank(eqx.Module):
-    """The Gaussians of all filters."""
+    """The Gaussians of all filters, of the state and the coefficients together."""
 
     state: Gaussian
     shape: tuple[int, ...] = eqx.field(static=True)
@@ -29,23 +33,40 @@ class KalmanBank(eqx.Module):
 
     def drawn(self, key: PRNGKeyArray, nodes: Int[Array, " chosen"]) -> Float[Array, "chosen *state"]:
         """A draw of the state from each of these filters."""
+        return self.drawn_jointly(key, nodes)[0]
 
-        def one(key: PRNGKeyArray, node: Int[Array, ""]) -> Float[Array, "*state"]:
-            mean, covariance = self.state.mean[node], self.state.covariance[node]
-            return (mean + semidefinite_root(covariance) @ jax.random.normal(key, mean.shape)).reshape(self.shape)
+    def drawn_jointly(
+        self, key: PRNGKeyArray, nodes: Int[Array, " chosen"]
+    ) -> tuple[Float[Array, "chosen *state"], Float[Array, "chosen k"]]:
+        """A draw of the state and the coefficients from each of these filters."""
 
-        return jax.vmap(one)(jax.random.split(key, nodes.shape[0]), nodes)
+        def one(key: PRNGKeyArray, node: Int[Array, ""]) -> Float[Array, " n"]:
+            mean = self.state.mean[node]
+            return mean + self.state.root[node] @ jax.random.normal(key, mean.shape)
+
+        z = jax.vmap(one)(jax.random.split(key, nodes.shape[0]), nodes)
+        return z[:, : self._size].reshape(-1, *self.shape), z[:, self._size :]
 
     def state_moments(self) -> tuple[Float[Array, "nodes *state"], Float[Array, "nodes *state"]]:
         """Mean and standard deviation of the state in every filter."""
-        sd = jnp.sqrt(jnp.maximum(jnp.diagonal(self.state.covariance, axis1=-2, axis2=-1), 0.0))
-        return self.state.mean.reshape(-1, *self.shape), sd.reshape(-1, *self.shape)
+        mean, sd = (part[:, : self._size].reshape(-1, *self.shape) for part in (self.state.mean, self.state.sd))
+        return mean, sd
+
+    def coefficients(self) -> Coefficients:
+        """What every filter knows of the coefficients."""
+        return Coefficients(*(part[:, self._size :] for part in (self.state.mean, self.state.sd)))
+
+    @property
+    def _size(self) -> int:
+        return prod(self.shape)
 
 
 class KalmanFilters(eqx.Module):
     """How the filters of a bank work; there is no noise, so one stream is enough."""
 
     shape: tuple[int, ...] = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True, default=())
+    """The parameters that the filters learn; nodes have values of the others."""
     streams: int = eqx.field(static=True, default=1)
 
     @classmethod
@@ -101,9 +122,12 @@ class KalmanFilters(eqx.Module):
 
     def _at(self, model: StateSpaceModel, theta: Float[Array, " p"]) -> BoundKalman:
         """The Kalman filter for one theta. Of a linear model the extended filter is the exact one; bind was asked before."""
-        given = known(model, theta)
+        given = known(model, theta, without(parameters(model), self.names))
         return BoundKalman(given, parameters(given), Kalman(extended=True), Split(parameters(given), self.shape))
 
     def describe(self, nodes: int) -> dict[str, str]:
         """The settings in words."""
-        return {"filters": "Kalman, exact given the parameters"}
+        if not self.names:
+            return {"filters": "Kalman, exact given the parameters"}
+        learnt = ", ".join(self.names)
+        return {"filters": "Kalman, exact given the other parameters", "integrated out": f"{learnt}, exactly"}

@@ -8,6 +8,7 @@ they are quadratures (`_quadrature.py`). Otherwise they have particles (`filters
 where a part of the state is linear given the rest (`_rao_blackwell.py`).
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from jaxtyping import Array
 
 from epf.filters._bank import Filters
 from epf.filters._base import Filter
+from epf.filters._kalman import BoundKalman, Kalman
+from epf.filters._layout import Layout
+from epf.filters.marginal._coefficients import coefficients_of, without
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._known import KnownFilter
@@ -67,7 +71,7 @@ class MarginalEPF(Filter):
     discount: float = number(1.0, above=0.0, high=1.0)
     points: int = count(32, least=8)
 
-    def bind(self, model: StateSpaceModel, u: Array | None = None) -> MarginalNodes | KnownFilter:
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> MarginalNodes | KnownFilter | BoundKalman:
         params = parameters(model)
         params.require_unbounded("MarginalEPF")
         filters: Any = None
@@ -82,18 +86,27 @@ class MarginalEPF(Filter):
             filters = self._with_particles(model, u)
         if params.size == 0:
             return KnownFilter(model, params, filters)
-        q = params.free_size
+        symmetries, names = Symmetries.none(params.size, int(np.prod(state_shape(model)))), ()
+        with may_lack_inputs(model, u):
+            symmetries = symmetries_of(model, u)
+            # What Kalman filters learn they do not forget.
+            if isinstance(filters, KalmanFilters) and self.discount >= 1.0:
+                names = coefficients_of(model, u, symmetries)
+                filters = dataclasses.replace(filters, names=names)
+        rest = without(params, names)
+        if rest.size == 0:
+            return Kalman().bind(model, u)
+        layout = Layout.of(name in names for name, part in params.slices.items() for _ in range(part.start, part.stop))
+        symmetries = symmetries.among(layout.others)
+        q = rest.free_size
         # A second run of the default means a second compilation: with 256 nodes for four parameters, a third of the models
         # needed one (proving ground), which takes ten times as long as the run.
         size = max(q, 5) if times > 1 and q > 3 else q
         nodes = self.nodes or times * max(_FEWEST * min(q, 4), _SCATTERED * size * size)
         moves = self.regrid and self.discount >= 1.0
-        symmetries = Symmetries.none(params.size, int(np.prod(state_shape(model))))
-        with may_lack_inputs(model, u):
-            symmetries = symmetries_of(model, u)
-        points, changes, first = Points.of(nodes, q), lookouts_of(symmetries, params), prior_proposal(params)
+        points, changes, first = Points.of(nodes, q), lookouts_of(symmetries, rest), prior_proposal(rest)
         settings = filters, nodes, moves, self.discount
-        return MarginalNodes(model, params, self.catch_up, symmetries, points, changes, first, *settings)
+        return MarginalNodes(model, params, self.catch_up, rest, layout, symmetries, points, changes, first, *settings)
 
     def _with_particles(self, model: StateSpaceModel, u: Array | None) -> Filters:
         """Filters of the whole state, or of the part of it that is not linear given that part."""

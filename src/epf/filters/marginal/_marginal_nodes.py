@@ -21,11 +21,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt32
 from epf.errors import SettingError
 from epf.filters._bank import LOST, Seen
 from epf.filters._base import Evidence, Info, Past, ReplayingFilter
+from epf.filters._layout import Layout
 from epf.filters.marginal._distribution import SkewStudent, fitted
 from epf.filters.marginal._images import Images
 from epf.filters.marginal._lookouts import Changes
 from epf.filters.marginal._nodes import DEAD, Nodes, Points, flattened
-from epf.filters.marginal._posterior import NodePosterior, Surface, weighted_points
+from epf.filters.marginal._posterior import NodePosterior
+from epf.filters.marginal._surface import Surface, weighted_points
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.model._prior_draws import prior_draws
@@ -82,6 +84,10 @@ class MarginalNodes(ReplayingFilter):
     model: StateSpaceModel
     parameters: Parameters
     replays: int = eqx.field(static=True)
+    rest: Parameters
+    """Those that nodes have values of; the filters learn the others."""
+    layout: Layout
+    """The places of both."""
     symmetries: Symmetries
     points: Points
     changes: Changes
@@ -96,7 +102,7 @@ class MarginalNodes(ReplayingFilter):
 
     @property
     def images(self) -> Images:
-        return Images(self.parameters, self.symmetries)
+        return Images(self.rest, self.symmetries)
 
     def init(self, key: PRNGKeyArray) -> MarginalState:
         nodes = self._fresh(self.first, jnp.asarray(0), packed(key)).weighed()
@@ -155,7 +161,8 @@ class MarginalNodes(ReplayingFilter):
         return after, info
 
     def posterior(self, state: MarginalState) -> NodePosterior:
-        return NodePosterior.of(self.images, state.old, state.surface, self.points.surface)
+        images, standard = self.images, self.points.surface
+        return NodePosterior.of(self.parameters, self.layout, images, state.old, state.surface, standard)
 
     def evidence(self, state: MarginalState) -> Evidence:
         found = self.posterior(state).evidence()
@@ -168,7 +175,7 @@ class MarginalNodes(ReplayingFilter):
         return jnp.where(state.t < self.replays, 0, jnp.maximum(state.replayed, 0))
 
     def describe(self) -> dict[str, str]:
-        same = self.symmetries.phrase(self.parameters.labels)
+        same = self.symmetries.phrase(self.rest.labels)
         moving = f"replay, {self.replays} observations per step" if self.moves else "none"
         return {
             "method": "MarginalEPF",
@@ -287,7 +294,7 @@ class MarginalNodes(ReplayingFilter):
 
     def _fresh(self, proposal: SkewStudent, number: Array, seed: UInt32[Array, "3"]) -> Nodes:
         """New nodes, whose filters have seen nothing yet."""
-        shift = jax.random.uniform(jax.random.fold_in(unpacked(seed), -1 - number), (self.parameters.free_size,))
+        shift = jax.random.uniform(jax.random.fold_in(unpacked(seed), -1 - number), (self.rest.free_size,))
         nodes = Nodes.drawn(self.images, proposal, self.points.shifted(shift), self.changes, self.filters.streams)
         bank = self.filters.start(unpacked(seed), self.model, self._thetas(nodes))
         return eqx.tree_at(lambda n: n.bank, nodes, bank, is_leaf=lambda leaf: leaf is None)

@@ -1,94 +1,32 @@
 """The posterior of nodes: their own weights or, where a smooth function fits them, many more points of that."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._base import Evidence
-from epf.filters.marginal._distribution import white_log_density
+from epf.filters._layout import Layout
+from epf.filters.marginal._coefficients import Coefficients
 from epf.filters.marginal._images import Images
 from epf.filters.marginal._nodes import Nodes
+from epf.filters.marginal._surface import Surface, learnt_at, weighted_points
 from epf.model._parameters import Parameters
-from epf.polynomial._kriging import krige, terms
+from epf.numerics._sums import quantiles
 from epf.posterior._posterior import ErrorEstimate, WeightedThetas, sensitivities, shifts, standard_error, student
 
-# Nats at nodes left out, up to which the smooth function stands for the log-posterior. It passes through the nodes that it
-# has, so it is better than this; the alternative, weights of the nodes alone, is off by 0.2 sds if 25 of them matter.
-_TRUSTED = 1.0
-_SPARE = 1.5  # times a quadratic's coefficients: nodes that a fit needs
-_MOST = 6  # times a quadratic's coefficients: nodes that a fit is made of; its cost is their cube
-_AT_LEAST = 96  # nodes, which cost little
-_WITHIN = 8.0  # nats below the peak, within which nodes are as good as the highest
-_LOWEST = 1e3  # nats below the peak; lower is all the same
-_FAR = 4.0  # nats below the peak at which a node's value begins to matter less
 _BANDWIDTH = 0.1  # standard deviations
-_ERRORS = 3.0  # standard errors, within which two ways to compute means and variances must agree
 _LEFT_OF_BIAS = 1.0 / 3.0  # of the correction: measured on an AR(1), T = 1000 to 20 000 (docs/measurements.md)
 _CONSTANT = 1e-6  # relative: what varies by less from one end of the coordinates to the other varies by rounding
 _OUTERMOST = 1.0 / 32.0  # share of the nodes on each side of each parameter that tells of mass beyond
-
-
-class Surface(eqx.Module):
-    """The smooth function through the log-posteriors of the nodes, by its values at fixed points of the proposal.
-
-    It stands for the log-posterior where it misses nodes that are left out by little (`trusted`).
-    """
-
-    log_density: Float[Array, " points"]
-    """Over that of the proposal."""
-    apart: Float[Array, "streams points"]
-    """What each stream's log-likelihood differs by from the mean of all."""
-    left_out: Float[Array, " nodes"]
-    """How far the function is off at each node if that is left out, in nats; 1 where it is not used."""
-    trusted: Bool[Array, ""]
-
-    @classmethod
-    def of_prior(cls, images: Images, nodes: Nodes, standard: Float[Array, "points q"]) -> "Surface":
-        """The prior itself, while nothing was seen."""
-        log_prior, extra = images.folded(nodes.proposal, nodes.proposal.point(standard))
-        log_density = log_prior - (white_log_density(standard) + extra)
-        apart = jnp.zeros((nodes.values.shape[0], standard.shape[0]))
-        return cls(log_density, apart, jnp.zeros(nodes.z.shape[0]), jnp.asarray(True))
-
-    @classmethod
-    def through(cls, images: Images, nodes: Nodes, standard: Float[Array, "points q"]) -> "Surface":
-        """The function through the nodes, at these points; none where they are fewer than a quadratic needs."""
-        (count, q), streams = nodes.z.shape, nodes.values.shape[0]
-        if count < _SPARE * terms(q):
-            none = jnp.zeros(standard.shape[0])
-            return cls(none, jnp.zeros((streams, standard.shape[0])), jnp.ones(count), jnp.asarray(False))
-        white = nodes.white
-        log_target = nodes.log_weights + nodes.log_density
-        below = jnp.max(log_target) - log_target
-        below = jnp.where(jnp.isfinite(below), jnp.minimum(below, _LOWEST), _LOWEST)
-        # Where there are more nodes than the fit can have, it has some from the tails too: through the highest alone, it
-        # would extrapolate a parabola. The sort is stable, and the first points of a Sobol sequence are spread like all.
-        among = jnp.argsort(jnp.maximum(below - _WITHIN, 0.0))[: max(_MOST * terms(q), _AT_LEAST)]
-        near, apart = below[among], jnp.clip(nodes.apart(), -_LOWEST, _LOWEST).T[among]
-        function, missed = krige(
-            white[among], jnp.concatenate([-near[:, None], apart], axis=1), 1.0 + jnp.square(near / _FAR)
-        )
-        everywhere = function(jnp.concatenate([white, standard]))
-        at_nodes, found = everywhere[:count, 0], everywhere[count:]
-        left_out = (at_nodes + below).at[among].set(missed)
-        # By the nodes' own weights and by those that the function gives them, so that it cannot invent mass.
-        own = nodes.weights
-        claimed = jax.nn.softmax(at_nodes - nodes.log_density)
-        extra = images.folded(nodes.proposal, nodes.proposal.point(standard))[1]
-        log_density = found[:, 0] - (white_log_density(standard) + extra)
-        smooth = jax.nn.softmax(log_density)
-        trusted = jnp.sqrt(jnp.maximum(own, claimed) @ jnp.square(left_out)) < _TRUSTED
-        theta = jax.vmap(images.parameters.constrain)(nodes.proposal.point(standard))
-        trusted &= jnp.all(jnp.isfinite(smooth)) & _agree(theta, smooth, nodes.theta, own)
-        return cls(log_density, found[:, 1:].T, jnp.where(trusted, left_out, 1.0), trusted)
 
 
 class NodePosterior(WeightedThetas):
     """Weighted points of theta; the state's moments are those of the filters, each given its node's weight.
 
     The points are those of the smooth function where that is trusted. Where it is not, they are the nodes, and the points
-    that are left over have no weight.
+    that are left over have no weight. Coefficients that the filters learn have a Gaussian at each point; its mean is in
+    `theta`.
     """
 
     white: Float[Array, "points q"]
@@ -97,14 +35,57 @@ class NodePosterior(WeightedThetas):
     nodes: Nodes
     node_weights: Float[Array, " nodes"]
     surface: Surface
+    layout: Layout
+    """The coefficients, and the parameters that nodes have values of."""
+    coefficients: Coefficients | None
+    """At the points and their images."""
 
     @classmethod
-    def of(cls, images: Images, nodes: Nodes, surface: Surface, standard: Float[Array, "points q"]) -> "NodePosterior":
+    def of(
+        cls,
+        params: Parameters,
+        layout: Layout,
+        images: Images,
+        nodes: Nodes,
+        surface: Surface,
+        standard: Float[Array, "points q"],
+    ) -> "NodePosterior":
         white, weights = weighted_points(nodes, surface, standard)
         z = nodes.proposal.point(white)
         theta, each = images.thetas(z), images.shares(z) * weights
-        points = theta.reshape(-1, theta.shape[-1]).T
-        return cls(images.parameters, points, each.reshape(-1), white, images, nodes, nodes.weights, surface)
+        points = theta.reshape(-1, theta.shape[-1])
+        learnt = learnt_at(nodes)
+        if learnt is not None:
+            over = ((0, white.shape[0] - nodes.z.shape[0]), (0, 0))
+            pairs = zip(surface.coefficients or learnt, learnt, strict=True)
+            smooth = (jnp.where(surface.trusted, one, jnp.pad(own, over)) for one, own in pairs)
+            learnt = Coefficients(*(jnp.tile(part, (images.count, 1)) for part in smooth))
+            points = layout.joined(points, learnt.mean)
+        found = each.reshape(-1), white, images, nodes, nodes.weights, surface, layout, learnt
+        return cls(params, points.T, *found)
+
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        mean, sd = super().moments()
+        return mean, sd if self.coefficients is None else jnp.hypot(
+            sd, jnp.sqrt(self._within(self.coefficients, self.weights))
+        )
+
+    def _within(self, at: Coefficients, weights: Float[Array, " many"]) -> Float[Array, " p"]:
+        """The variance of each parameter within a point, on average; of those that nodes have values of, none."""
+        inside = jnp.sum(jnp.where(weights[:, None] > 0.0, weights[:, None] * jnp.square(at.sd), 0.0), axis=0)
+        return self.layout.joined(jnp.zeros(len(self.layout.others)), inside)
+
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        if self.coefficients is None:
+            return super().quantiles(levels)
+        of_others = quantiles(self.theta[np.array(self.layout.others)], self.weights, levels)
+        mean, sd = (part[np.array(self.layout.chosen)] for part in self.moments())
+        return self.layout.joined(of_others, self.coefficients.quantiles(self.weights, (mean, sd), levels))
+
+    def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
+        if self.coefficients is None or index not in self.layout.chosen:
+            return super().marginal_density(index, grid)
+        return self.coefficients.density(self.layout.chosen.index(index), grid, self.weights)
 
     @property
     def trusted(self) -> Bool[Array, ""]:
@@ -125,6 +106,27 @@ class NodePosterior(WeightedThetas):
 
     def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
         """The state is drawn from a filter at the node nearest to theta that has a weight."""
+        chosen, image, filters, k_x = self._chosen(key, count)
+        theta = self.theta[:, chosen].T
+        if self.coefficients is None:
+            x = self.nodes.bank.drawn(k_x, filters)
+        else:  # as they are together in the filter, for forecasts
+            x, learnt = self.nodes.bank.drawn_jointly(k_x, filters)
+            theta = theta.at[:, np.array(self.layout.chosen)].set(learnt)
+        return theta, jax.vmap(self.images.symmetries.state)(image, x) if self.images.count > 1 else x
+
+    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
+        """Coefficients have the correlations that they have in a filter near the point, and the point's moments."""
+        if self.coefficients is None:
+            return super().draws(key, count)
+        chosen, _, filters, k_x = self._chosen(key, count)
+        there, here = self.nodes.bank.coefficients(), self.coefficients
+        away = (self.nodes.bank.drawn_jointly(k_x, filters)[1] - there.mean[filters]) / there.sd[filters]
+        learnt = here.mean[chosen] + here.sd[chosen] * away
+        return self.theta[:, chosen].T.at[:, np.array(self.layout.chosen)].set(learnt)
+
+    def _chosen(self, key: PRNGKeyArray, count: int) -> tuple[Array, Array, Array, PRNGKeyArray]:
+        """Draws of the points, the image and a near filter of each, and a key for what is drawn from the filter."""
         k_point, k_stream, k_x = jax.random.split(key, 3)
         chosen = jax.random.choice(k_point, self.weights.shape[0], (count,), p=self.weights)
         image, point = jnp.divmod(chosen, self.white.shape[0])
@@ -136,8 +138,7 @@ class NodePosterior(WeightedThetas):
         nodes = jax.lax.map(lambda i: nearest(self.white[i]), point)
         streams, total = self.nodes.values.shape[0], self.nodes.thetas.shape[0]
         stream = jax.random.randint(k_stream, (count,), 0, streams)
-        x = self.nodes.bank.drawn(k_x, stream * total + nodes)
-        return self.theta[:, chosen].T, jax.vmap(self.images.symmetries.state)(image, x) if self.images.count > 1 else x
+        return chosen, image, stream * total + nodes, k_x
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
         streams, lookouts = self.nodes.values.shape[0], self.nodes.lookouts.theta.shape[0]
@@ -160,7 +161,9 @@ class NodePosterior(WeightedThetas):
         unit = jnp.where(sd > 0.0, sd, 1.0)
         folded = jnp.sum(self.weights.reshape(-1, points), axis=0)
         zero = jnp.zeros((2, sd.shape[0]))
-        of_points, of_nodes = self._sensitivities(nodes.proposal.point(self.white)), self._sensitivities(nodes.z)
+        here = None if self.coefficients is None else Coefficients(*(part[:points] for part in self.coefficients))
+        of_points = self._sensitivities(nodes.proposal.point(self.white), here)
+        of_nodes = self._sensitivities(nodes.z, learnt_at(nodes))
         streams = nodes.values.shape[0]
         if streams > 1:
             own = jnp.pad(nodes.apart(), ((0, 0), (0, points - count)))
@@ -172,7 +175,10 @@ class NodePosterior(WeightedThetas):
         off = standard_error(of_nodes, weights * jnp.minimum(jnp.abs(surface.left_out), 1.0))
         # Where the function stands for the log-density, its integral is a sum over points.
         expansion = jnp.hypot(off, jnp.where(self.trusted, standard_error(of_points, folded), 0.0))
-        truncation = self._beyond((nodes.theta - weights @ nodes.theta) / unit) + self._elsewhere(sd)
+        if surface.missed is not None:
+            expansion = jnp.hypot(expansion, jnp.where(self.trusted, self._between(surface.missed, unit), 0.0))
+        theta = self._joined(nodes.theta, learnt_at(nodes))
+        truncation = self._beyond((theta - weights @ theta) / unit) + self._elsewhere(sd)
         dead = weights @ jnp.any(~nodes.alive, axis=0)
         lost = dead + jnp.sqrt(weights @ nodes.rounding)
         numbers = jnp.where(jnp.isfinite(sd) & (sd > 0.0), lost, jnp.inf) * jnp.ones((2, 1))
@@ -181,11 +187,28 @@ class NodePosterior(WeightedThetas):
         parts = monte_carlo, bias, expansion, truncation, numbers
         return ErrorEstimate(*(jnp.where(constant, 0.0, part) for part in parts))
 
-    def _sensitivities(self, z: Float[Array, "many q"]) -> Float[Array, "2 many p"]:
+    def _sensitivities(self, z: Float[Array, "many q"], at: Coefficients | None) -> Float[Array, "2 many p"]:
         """How the mean and the sd of the whole posterior depend on the weights of points, each with its images."""
         mean, sd = self.moments()
-        both = sensitivities((self.images.thetas(z) - mean) / jnp.where(sd > 0.0, sd, 1.0))
+        unit = jnp.where(sd > 0.0, sd, 1.0)
+        both = sensitivities((self._joined(self.images.thetas(z), at) - mean) / unit)
+        if at is not None:  # a Gaussian adds its own variance
+            within = self.layout.joined(jnp.zeros((len(at.sd), len(self.layout.others))), jnp.square(at.sd))
+            both = both.at[1].add(0.5 * within / jnp.square(unit))
         return jnp.sum(self.images.shares(z)[None, :, :, None] * both, axis=1)
+
+    def _joined(self, theta: Float[Array, "*lead many q"], at: Coefficients | None) -> Float[Array, "*lead many p"]:
+        """All parameters, coefficients by their means."""
+        return theta if at is None else self.layout.joined(theta, at.mean)
+
+    def _between(self, missed: Float[Array, "nodes 2k"], unit: Float[Array, " p"]) -> Float[Array, "2 p"]:
+        """What the functions through the coefficients' means and sds may be off by."""
+        of_mean, of_log_sd = jnp.split(jnp.sqrt(jnp.square(self.node_weights) @ jnp.square(missed)), 2)
+        unit = unit[np.array(self.layout.chosen)]
+        sd = self.nodes.bank.coefficients().sd[: missed.shape[0]]
+        share = self.node_weights @ jnp.square(sd) / jnp.square(unit)
+        both = jnp.stack([of_mean / unit, of_log_sd * share])
+        return self.layout.joined(jnp.zeros((2, len(self.layout.others))), both)
 
     def evidence(self) -> Evidence:
         """By the smooth function where it is trusted: the sum over the nodes alone is off by a tenth or more."""
@@ -222,7 +245,8 @@ class NodePosterior(WeightedThetas):
         share = self.nodes.missing()
         if not share.shape[0]:
             return jnp.zeros((2, sd.shape[0]))
-        theta = self.nodes.lookouts.theta
+        there = learnt_at(self.nodes, lookouts=True)
+        theta = self._joined(self.nodes.lookouts.theta, there)
         gap = jnp.abs(theta - theta[0]) / jnp.where(sd > 0.0, sd, 1.0)
         change = share[:, None] * jnp.stack([gap, 0.5 * jnp.square(gap)])
         return jnp.max(change, axis=1)
@@ -235,34 +259,3 @@ def _constants(params: Parameters) -> Bool[Array, " p"]:
     reach = jnp.max(theta, axis=0) - jnp.min(theta, axis=0)
     same = reach <= _CONSTANT * jnp.max(jnp.abs(theta), axis=0)
     return same & ~jnp.asarray(params.elementwise)
-
-
-def weighted_points(
-    nodes: Nodes, surface: Surface, standard: Float[Array, "points q"]
-) -> tuple[Float[Array, "points q"], Float[Array, " points"]]:
-    """The points that stand for the posterior, in units of the nodes' distribution, and their weights."""
-    count = nodes.z.shape[0]
-    over = standard.shape[0] - count
-    white = jnp.where(surface.trusted, standard, jnp.pad(nodes.white, ((0, over), (0, 0))))
-    smooth = jax.nn.softmax(surface.log_density)
-    return white, jnp.where(surface.trusted, smooth, jnp.pad(nodes.weights, (0, over)))
-
-
-def _agree(
-    points: Float[Array, "points p"],
-    smooth: Float[Array, " points"],
-    nodes: Float[Array, "nodes p"],
-    own: Float[Array, " nodes"],
-) -> Bool[Array, ""]:
-    """Whether means and variances by the smooth function and by the nodes' weights agree within the error of the latter.
-
-    Those of theta itself, which are reported: in other coordinates a function may agree whose tail is far too heavy.
-    """
-
-    def alike(of_points: Float[Array, "points p"], of_nodes: Float[Array, "nodes p"]) -> Bool[Array, ""]:
-        mean = own @ of_nodes
-        error = jnp.sqrt(jnp.square(own) @ jnp.square(of_nodes - mean))
-        return jnp.all(jnp.abs(smooth @ of_points - mean) <= _ERRORS * error + 1e-6 * jnp.abs(mean))
-
-    mean = own @ nodes
-    return alike(points, nodes) & alike(jnp.square(points - mean), jnp.square(nodes - mean))

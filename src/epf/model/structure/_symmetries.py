@@ -13,6 +13,7 @@ change of signs or an exchange of elements, and h the same for the state, or an 
 pairs of a list are tried at scattered points. Those that hold generate a group.
 """
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, permutations, product
 
@@ -76,6 +77,13 @@ class Symmetries(eqx.Module):
     @property
     def images(self) -> int:
         return self.order.shape[0]
+
+    def among(self, places: Sequence[int]) -> "Symmetries":
+        """The same for these elements of theta alone, if no symmetry changes the others."""
+        kept = np.array(places, int)
+        back = np.zeros(self.order.shape[1], int)
+        back[kept] = np.arange(len(kept))
+        return dataclasses.replace(self, order=back[self.order[:, kept]], sign=self.sign[:, kept])
 
     def thetas(self, theta: Float[Array, " p"]) -> Float[Array, "images p"]:
         """Theta and its images."""

@@ -1,0 +1,136 @@
+"""The smooth function through the log-posteriors of the nodes, and through what their filters know of the coefficients."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from epf.filters.marginal._coefficients import Coefficients
+from epf.filters.marginal._distribution import white_log_density
+from epf.filters.marginal._exact import KalmanBank
+from epf.filters.marginal._images import Images
+from epf.filters.marginal._nodes import Nodes
+from epf.polynomial._kriging import krige, terms
+
+# Nats at nodes left out, up to which the smooth function stands for the log-posterior. It passes through the nodes that it
+# has, so it is better than this; the alternative, weights of the nodes alone, is off by 0.2 sds if 25 of them matter.
+_TRUSTED = 1.0
+_SPARE = 1.5  # times a quadratic's coefficients: nodes that a fit needs
+_MOST = 6  # times a quadratic's coefficients: nodes that a fit is made of; its cost is their cube
+_AT_LEAST = 96  # nodes, which cost little
+_WITHIN = 8.0  # nats below the peak, within which nodes are as good as the highest
+_LOWEST = 1e3  # nats below the peak; lower is all the same
+_FAR = 4.0  # nats below the peak at which a node's value begins to matter less
+_ERRORS = 3.0  # standard errors, within which two ways to compute means and variances must agree
+
+
+class Surface(eqx.Module):
+    """The smooth function through the log-posteriors of the nodes, by its values at fixed points of the proposal.
+
+    It stands for the log-posterior where it misses nodes that are left out by little (`trusted`).
+    """
+
+    log_density: Float[Array, " points"]
+    """Over that of the proposal."""
+    apart: Float[Array, "streams points"]
+    """What each stream's log-likelihood differs by from the mean of all."""
+    left_out: Float[Array, " nodes"]
+    """How far the function is off at each node if that is left out, in nats; 1 where it is not used."""
+    trusted: Bool[Array, ""]
+    coefficients: Coefficients | None = None
+    """At the points, if the filters learn any."""
+    missed: Float[Array, "nodes 2k"] | None = None
+    """How far their means and the logarithms of their sds are off at each node if that is left out."""
+
+    @classmethod
+    def of_prior(cls, images: Images, nodes: Nodes, standard: Float[Array, "points q"]) -> "Surface":
+        """The prior itself, while nothing was seen."""
+        log_prior, extra = images.folded(nodes.proposal, nodes.proposal.point(standard))
+        log_density = log_prior - (white_log_density(standard) + extra)
+        apart = jnp.zeros((nodes.values.shape[0], standard.shape[0]))
+        found = log_density, apart, jnp.zeros(nodes.z.shape[0]), jnp.asarray(True)
+        if (learnt := learnt_at(nodes)) is None:
+            return cls(*found)
+        same = Coefficients(*(jnp.broadcast_to(part[0], (len(standard), part.shape[1])) for part in learnt))
+        return cls(*found, same, jnp.zeros((nodes.z.shape[0], 2 * same.mean.shape[1])))
+
+    @classmethod
+    def through(cls, images: Images, nodes: Nodes, standard: Float[Array, "points q"]) -> "Surface":
+        """The function through the nodes, at these points; none where they are fewer than a quadratic needs."""
+        (count, q), streams, learnt = nodes.z.shape, nodes.values.shape[0], learnt_at(nodes)
+        if count < _SPARE * terms(q):
+            none = cls.of_prior(images, nodes, standard)
+            log_density = jnp.zeros_like(none.log_density)
+            return cls(log_density, none.apart, jnp.ones(count), jnp.asarray(False), none.coefficients, none.missed)
+        white = nodes.white
+        log_target = nodes.log_weights + nodes.log_density
+        below = jnp.max(log_target) - log_target
+        below = jnp.where(jnp.isfinite(below), jnp.minimum(below, _LOWEST), _LOWEST)
+        # Where there are more nodes than the fit can have, it has some from the tails too: through the highest alone, it
+        # would extrapolate a parabola. The sort is stable, and the first points of a Sobol sequence are spread like all.
+        among = jnp.argsort(jnp.maximum(below - _WITHIN, 0.0))[: max(_MOST * terms(q), _AT_LEAST)]
+        near, apart = below[among], jnp.clip(nodes.apart(), -_LOWEST, _LOWEST).T[among]
+        own = nodes.weights
+        middle = None if learnt is None else own @ learnt.mean
+        values = jnp.zeros((count, 0)) if learnt is None or middle is None else learnt.columns(middle)
+        columns = jnp.concatenate([-near[:, None], apart, values[among]], axis=1)
+        function, missed = krige(white[among], columns, 1.0 + jnp.square(near / _FAR))
+        everywhere = function(jnp.concatenate([white, standard]))
+        at_nodes, found = everywhere[:count, 0], everywhere[count:]
+        left_out = (at_nodes + below).at[among].set(missed[:, 0])
+        # By the nodes' own weights and by those that the function gives them, so that it cannot invent mass.
+        claimed = jax.nn.softmax(at_nodes - nodes.log_density)
+        extra = images.folded(nodes.proposal, nodes.proposal.point(standard))[1]
+        log_density = found[:, 0] - (white_log_density(standard) + extra)
+        smooth = jax.nn.softmax(log_density)
+        trusted = jnp.sqrt(jnp.maximum(own, claimed) @ jnp.square(left_out)) < _TRUSTED
+        theta = jax.vmap(images.parameters.constrain)(nodes.proposal.point(standard))
+        trusted &= jnp.all(jnp.isfinite(smooth)) & _agree(theta, smooth, nodes.theta, own)
+        parts = log_density, found[:, 1 : 1 + streams].T, jnp.where(trusted, left_out, 1.0), trusted
+        if middle is None:
+            return cls(*parts)
+        own_columns = slice(1 + streams, None)
+        off = (everywhere[:count, own_columns] - values).at[among].set(missed[:, own_columns])
+        # Far from all nodes a quadratic may be anywhere.
+        within = jnp.clip(found[:, own_columns], jnp.min(values[among], axis=0), jnp.max(values[among], axis=0))
+        return cls(*parts, Coefficients.of_columns(within, middle), off)
+
+
+def learnt_at(nodes: Nodes, lookouts: bool = False) -> Coefficients | None:
+    """The coefficients at the nodes, or at the lookouts; None if the filters learn none. Such filters have one stream."""
+    found = nodes.bank.coefficients() if isinstance(nodes.bank, KalmanBank) else None
+    if found is None or not found.mean.shape[1]:
+        return None
+    count = nodes.z.shape[0]
+    return Coefficients(*(part[count:] if lookouts else part[:count] for part in found))
+
+
+def weighted_points(
+    nodes: Nodes, surface: Surface, standard: Float[Array, "points q"]
+) -> tuple[Float[Array, "points q"], Float[Array, " points"]]:
+    """The points that stand for the posterior, in units of the nodes' distribution, and their weights."""
+    count = nodes.z.shape[0]
+    over = standard.shape[0] - count
+    white = jnp.where(surface.trusted, standard, jnp.pad(nodes.white, ((0, over), (0, 0))))
+    smooth = jax.nn.softmax(surface.log_density)
+    return white, jnp.where(surface.trusted, smooth, jnp.pad(nodes.weights, (0, over)))
+
+
+def _agree(
+    points: Float[Array, "points p"],
+    smooth: Float[Array, " points"],
+    nodes: Float[Array, "nodes p"],
+    own: Float[Array, " nodes"],
+) -> Bool[Array, ""]:
+    """Whether means and variances by the smooth function and by the nodes' weights agree within the error of the latter.
+
+    Those of theta itself, which are reported: in other coordinates a function may agree whose tail is far too heavy.
+    """
+
+    def alike(of_points: Float[Array, "points p"], of_nodes: Float[Array, "nodes p"]) -> Bool[Array, ""]:
+        mean = own @ of_nodes
+        error = jnp.sqrt(jnp.square(own) @ jnp.square(of_nodes - mean))
+        return jnp.all(jnp.abs(smooth @ of_points - mean) <= _ERRORS * error + 1e-6 * jnp.abs(mean))
+
+    mean = own @ nodes
+    return alike(points, nodes) & alike(jnp.square(points - mean), jnp.square(nodes - mean))
