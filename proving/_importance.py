@@ -3,8 +3,13 @@
 A mixture is fitted to the draws of a tempering, then several times to its own weighted draws (Cappe, Douc, Guillin, Marin
 and Robert 2008). The last mixture is kept fixed and sampled until enough draws are effective. A tenth of it has three times
 the spread, so that no weight can be far out of line.
+
+A scale whose posterior reaches zero has a long tail on the logarithmic side, of which such draws miss a part: for
+`electric-load`, eight million of them gave an sd of 0.044 where sums over a grid give 0.050. So half of the draws come from
+a mixture of positive parameters as they are, folded at zero, where that tail is short.
 """
 
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +19,7 @@ from proving._quadrature import Weighted
 from proving._target import Target
 
 FREEDOM, WIDE, ROUNDS = 7.0, 3.0, 8
+MOST_FOLDED = 5  # parameters: all combinations of their signs are summed
 
 
 class Mixture(NamedTuple):
@@ -53,13 +59,50 @@ class Mixture(NamedTuple):
         )
 
 
+class Both(NamedTuple):
+    """Two mixtures of unbounded coordinates, half of the draws from each; in the second, `places` are not logarithms."""
+
+    unbounded: Mixture
+    plain: Mixture
+    places: list[int]
+
+    def sample(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        first, second = self.unbounded.sample(rng, count - count // 2), self.plain.sample(rng, count // 2)
+        second[:, self.places] = np.log(np.maximum(np.abs(second[:, self.places]), 1e-300))
+        return rng.permutation(np.concatenate([first, second]))
+
+    def log_density(self, free: np.ndarray) -> np.ndarray:
+        plain = _plain(free, self.places)
+        folds = []
+        for signs in product((1.0, -1.0), repeat=len(self.places)):
+            turned = plain.copy()
+            turned[:, self.places] *= signs
+            folds.append(self.plain.log_density(turned))
+        second = logsumexp(folds, axis=0) + free[:, self.places].sum(axis=1)
+        return np.logaddexp(self.unbounded.log_density(free), second) - np.log(2.0)
+
+
+def _plain(free: np.ndarray, places: list[int]) -> np.ndarray:
+    plain = free.copy()
+    plain[:, places] = np.exp(free[:, places])
+    return plain
+
+
+def fit_both(
+    rng: np.random.Generator, free: np.ndarray, w: np.ndarray, parts: int, places: list[int]
+) -> Both | Mixture:
+    unbounded = fit(rng, free, w, parts)
+    return Both(unbounded, fit(rng, _plain(free, places), w, parts), places) if places else unbounded
+
+
 def importance(
-    target: Target, rng: np.random.Generator, draws: np.ndarray, parts: int = 5, grid: float = 1.0
+    target: Target, rng: np.random.Generator, draws: np.ndarray, parts: int = 8, grid: float = 1.0
 ) -> Weighted:
     """Weighted draws, at least `case.enough` of them effective if that is possible with 40 times as many."""
     case = target.case
     trial = max(case.draws, 1000)
-    mixture = fit(rng, draws, np.full(len(draws), 1.0 / len(draws)), parts)
+    places = target.positive[:MOST_FOLDED]
+    mixture = fit_both(rng, draws, np.full(len(draws), 1.0 / len(draws)), parts, places)
     best, share = mixture, 0.0
     for _ in range(ROUNDS):
         free = mixture.sample(rng, trial)
@@ -70,7 +113,7 @@ def importance(
             best, share = mixture, now
         if share > 0.7:
             break
-        mixture = fit(rng, free, w, parts)
+        mixture = fit_both(rng, free, w, parts, places)
     frees, logs = [], []
     while True:
         frees.append(best.sample(rng, 4 * trial))
@@ -80,18 +123,19 @@ def importance(
             break
     evidence = float(logsumexp(np.concatenate(logs)) - np.log(len(w)))
     remarks = {"draws": float(len(w)), "largest_weight": float(np.max(w))}
-    free, weights = _unfolded(target, np.concatenate(frees), w)
+    used = w > 0.0  # the others may be beyond all numbers
+    free, weights = _unfolded(target, np.concatenate(frees)[used], w[used])
     return Weighted(np.asarray(target.flat(free)), weights, evidence, float(1.0 / np.sum(w**2)), remarks)
 
 
 def fit(rng: np.random.Generator, free: np.ndarray, w: np.ndarray, parts: int, rounds: int = 30) -> Mixture:
     """Weighted expectation-maximisation for a mixture of Student distributions."""
-    count, q = free.shape
+    q = free.shape[1]
     centre = w @ free
     whole = (free - centre).T @ ((free - centre) * w[:, None])
     ridge = 1e-6 * np.diag(np.diagonal(whole)) + 1e-300 * np.eye(q)
     parts = max(1, min(parts, int(1.0 / np.sum(w**2)) // (5 * q)))
-    centres = free[rng.choice(count, parts, p=w)]
+    centres = _apart(rng, free, w, np.linalg.cholesky(whole + ridge), parts)
     mixture = Mixture(np.full(parts, 1.0 / parts), centres, np.stack([np.linalg.cholesky(whole + ridge)] * parts))
     for _ in range(rounds):
         logs = mixture.log_parts(free)
@@ -109,7 +153,17 @@ def fit(rng: np.random.Generator, free: np.ndarray, w: np.ndarray, parts: int, r
     return mixture
 
 
-def _log_weights(target: Target, mixture: Mixture, free: np.ndarray, grid: float) -> np.ndarray:
+def _apart(rng: np.random.Generator, free: np.ndarray, w: np.ndarray, root: np.ndarray, parts: int) -> np.ndarray:
+    """Draws far from each other, so that a small mode gets a part of its own (Arthur and Vassilvitskii 2007)."""
+    white = np.linalg.solve(root, free.T).T
+    chosen = [rng.choice(len(free), p=w)]
+    while len(chosen) < parts:
+        gap = np.min([np.sum((white - white[i]) ** 2, axis=1) for i in chosen], axis=0)
+        chosen.append(rng.choice(len(free), p=_normal(np.log(np.maximum(w * gap, 1e-300)))))
+    return free[chosen]
+
+
+def _log_weights(target: Target, mixture: Both | Mixture, free: np.ndarray, grid: float) -> np.ndarray:
     """The likelihood times prior over mixture, both summed over the orders that leave the likelihood as it is."""
     prior, told = target(free, grid)
     images = [free[:, list(order)] for order in target.case.orders]

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import biject_to
+from numpyro.distributions.transforms import ExpTransform
 
 from proving._case import Case, How
 
@@ -23,6 +24,16 @@ class Target:
         self.calls = 0
         self._compiled = {grid: jax.jit(self._many(grid)) for grid in (0.5, 1.0, 2.0)}
         self.flat = jax.jit(jax.vmap(lambda free: self._flat(self._named(free))))
+
+    @property
+    def positive(self) -> list[int]:
+        """The coordinates that are logarithms of parameters."""
+        found, start = [], 0
+        for name, shape in self.shapes.items():
+            size = int(np.prod(shape))
+            found += range(start, start + size) if isinstance(self.maps[name], ExpTransform) else []
+            start += size
+        return found
 
     def __call__(self, free: np.ndarray, grid: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """Log prior density and log-likelihood at each row of `free`; -inf where either is undefined."""

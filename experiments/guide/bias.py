@@ -21,7 +21,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 import epf
-from epf.filters.marginal._nodes import Student
+from epf.filters.marginal._distribution import SkewStudent
 from epf.filters.marginal._posterior import NodePosterior
 from epf.filters.marginal._surface import Surface
 from epf.numerics._keys import packed, root_key, step_key
@@ -95,7 +95,8 @@ def scores(particles: int, ys: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> 
     def all_of(bound: Any, seeds: Any, ys: Any, mean: Any, sd: Any) -> Any:
         def one(seed: Any, y: Any, mean: Any, sd: Any) -> Any:
             root = root_key(seed)
-            proposal = Student(mean[None], 2.0 * sd[None, None])
+            unit = jnp.ones(1)
+            proposal = SkewStudent(mean[None], unit, jnp.zeros(1), unit, 2.0 * sd[None, None])
             nodes = bound._fresh(proposal, jnp.asarray(0), packed(step_key(root, 0)))
 
             def step(nodes: Any, at: Any) -> Any:
@@ -106,7 +107,8 @@ def scores(particles: int, ys: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> 
 
             def z(nodes: Any) -> Any:
                 points = bound.points.surface
-                posterior = NodePosterior.of(bound.chart, nodes, Surface.through(nodes, points), points)
+                surface = Surface.through(bound.images, nodes, points)
+                posterior = NodePosterior.of(bound.parameters, bound.layout, bound.images, nodes, surface, points)
                 return (posterior.moments()[0][0] - mean) / sd
 
             return z(nodes), z(plain)
