@@ -101,7 +101,7 @@ def importance(
     """Weighted draws, at least `case.enough` of them effective if that is possible with 40 times as many."""
     case = target.case
     trial = max(case.draws, 1000)
-    places = target.positive[:MOST_FOLDED]
+    places = list(target.positive[:MOST_FOLDED])
     mixture = fit_both(rng, draws, np.full(len(draws), 1.0 / len(draws)), parts, places)
     best, share = mixture, 0.0
     for _ in range(ROUNDS):

@@ -68,7 +68,7 @@ def upper_root(rows: Float[Array, "k columns"]) -> Float[Array, "k k"]:
     for i in reversed(range(k)):
         length = jnp.sqrt(jnp.sum(jnp.square(rows[i])))
         unit = rows[i] / jnp.where(length > 0.0, length, 1.0)
-        along = rows[:i] @ unit
+        along = jnp.sum(rows[:i] * unit, axis=1)
         columns.append(jnp.concatenate([along, length[None], jnp.zeros(k - 1 - i, rows.dtype)]))
         rows = rows[:i] - jnp.outer(along, unit)
     return jnp.stack(columns[::-1], axis=1)

@@ -13,9 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.numerics._inverse import quantile
 from epf.numerics._keys import particle_keys
-from epf.numerics._sums import mean_and_sd, quantiles
+from epf.numerics._sums import mean_and_sd, quantile_of, quantiles
 from epf.posterior._chart import ends_at_support
 from epf.posterior._posterior import ErrorEstimate, ParticlePosterior
 from epf.posterior._quadrature import Box, GridDensity
@@ -70,7 +69,7 @@ class GibbsMixture(ParticlePosterior):
             return below, self._mean_of(lambda one, at: one.pdf(at), marginals, point)
 
         def solve(start: Float[Array, " p"], level: Float[Array, ""]) -> Float[Array, " p"]:
-            return quantile(distribution, level, start, low - spread, high + spread)
+            return quantile_of(distribution, level, start, low - spread, high + spread)
 
         return jax.vmap(solve)(quantiles(self.theta, self.weights, levels), levels)
 

@@ -21,8 +21,8 @@ from epf.model._laws import is_gaussian
 from epf.model._model import StateSpaceModel, known, parameters
 from epf.model._parameters import Parameters
 from epf.model.structure._symmetries import Symmetries
-from epf.numerics._inverse import quantile
 from epf.numerics._remembered import remembered
+from epf.numerics._sums import quantile_of
 
 _REACH = 8.0  # standard deviations, in which quantiles are looked for
 
@@ -60,7 +60,7 @@ class Coefficients(NamedTuple):
 
         def one(level: Float[Array, ""]) -> Float[Array, " k"]:
             start = jnp.clip(mean + jax.scipy.special.ndtri(level) * sd, low, high)
-            return quantile(distribution, level, start, low, high)
+            return quantile_of(distribution, level, start, low, high)
 
         return jax.vmap(one)(levels)
 

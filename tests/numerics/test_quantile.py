@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epf.numerics._inverse import quantile
+from epf.numerics._sums import quantile_of
 
 
 @pytest.mark.parametrize("level", [0.001, 0.05, 0.5, 0.99])
@@ -18,5 +18,5 @@ def test_several_numbers_at_once_from_a_poor_start(level):
         return jax.scipy.special.ndtr(z), jnp.exp(-0.5 * z**2) / sds / jnp.sqrt(2.0 * jnp.pi)
 
     low, high = means - 9.0 * sds, means + 9.0 * sds
-    found = quantile(distribution, jnp.asarray(level), high - 0.1 * sds, low, high)
+    found = quantile_of(distribution, jnp.asarray(level), high - 0.1 * sds, low, high)
     assert stats.norm.cdf(np.asarray(found, float), means, sds) == pytest.approx(level, abs=2e-4)
