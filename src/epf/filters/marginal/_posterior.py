@@ -57,7 +57,8 @@ class NodePosterior(WeightedThetas):
         learnt = learnt_at(nodes)
         if learnt is not None:
             over = ((0, white.shape[0] - nodes.z.shape[0]), (0, 0))
-            pairs = zip(surface.coefficients or learnt, learnt, strict=True)
+            assert surface.coefficients is not None
+            pairs = zip(surface.coefficients, learnt, strict=True)
             smooth = (jnp.where(surface.trusted, one, jnp.pad(own, over)) for one, own in pairs)
             learnt = Coefficients(*(jnp.tile(part, (images.count, 1)) for part in smooth))
             points = layout.joined(points, learnt.mean)
@@ -66,14 +67,11 @@ class NodePosterior(WeightedThetas):
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         mean, sd = super().moments()
-        return mean, sd if self.coefficients is None else jnp.hypot(
-            sd, jnp.sqrt(self._within(self.coefficients, self.weights))
-        )
-
-    def _within(self, at: Coefficients, weights: Float[Array, " many"]) -> Float[Array, " p"]:
-        """The variance of each parameter within a point, on average; of those that nodes have values of, none."""
-        inside = jnp.sum(jnp.where(weights[:, None] > 0.0, weights[:, None] * jnp.square(at.sd), 0.0), axis=0)
-        return self.layout.joined(jnp.zeros(len(self.layout.others)), inside)
+        if self.coefficients is None:
+            return mean, sd
+        # Coefficients vary within a point too.
+        within = jnp.sqrt(self.weights @ jnp.square(self.coefficients.sd))
+        return mean, jnp.hypot(sd, self.layout.joined(jnp.zeros(len(self.layout.others)), within))
 
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
         if self.coefficients is None:

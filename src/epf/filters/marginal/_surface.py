@@ -101,8 +101,10 @@ def learnt_at(nodes: Nodes, lookouts: bool = False) -> Coefficients | None:
     found = nodes.bank.coefficients() if isinstance(nodes.bank, KalmanBank) else None
     if found is None or not found.mean.shape[1]:
         return None
-    count = nodes.z.shape[0]
-    return Coefficients(*(part[count:] if lookouts else part[:count] for part in found))
+    count, best = nodes.z.shape[0], jnp.argmax(nodes.weights)
+    # A filter whose theta gave no number from the first on has no weight, and must not spoil sums.
+    sound = (jnp.where(jnp.isfinite(part), part, part[best]) for part in found)
+    return Coefficients(*(part[count:] if lookouts else part[:count] for part in sound))
 
 
 def weighted_points(
