@@ -216,6 +216,33 @@ def test_of_two_that_multiply_each_other_one_is_learnt():
     assert learnt(Product()) == ("b",)
 
 
+def test_nodes_keep_the_symmetries_of_their_own_parameters():
+    """The signs of two loads and of the state change together; the intercept does not, and is learnt by the filters."""
+
+    class Loads(Choices):
+        def prior(self):
+            return {
+                "loads": dist.Normal(jnp.zeros(2), 1.0).to_event(1),
+                "mu": dist.Normal(0.0, 3.0),
+                "sd": dist.HalfNormal(1.0),
+            }
+
+        def initial(self, p):
+            return dist.Normal(0.0, 1.0)
+
+        def transition(self, p, x, u):
+            return dist.Normal(0.7 * x, p.sd)
+
+        def observation(self, p, x, u):
+            return dist.Normal(p.mu + p.loads * x, 0.5).to_event(1)
+
+    bound = epf.MarginalEPF().bind(Loads())
+    assert bound.filters.names == ("mu",)
+    assert bound.symmetries.images == 2
+    assert bound.symmetries.order.tolist() == [[0, 1, 2], [0, 1, 2]]
+    assert bound.symmetries.sign.tolist() == [[1, 1, 1], [-1, -1, 1]]
+
+
 def test_a_model_without_other_parameters_has_one_exact_filter():
     class Known(Regression):
         def prior(self):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.model._laws import observed
-from epf.numerics._linear_algebra import log_determinant, solve_lower, solve_upper, upper_root
+from epf.numerics._linear_algebra import solve_lower, solve_upper, upper_root
 
 
 class Gaussian(eqx.Module):
@@ -71,8 +71,9 @@ def conditioned(
     residual = jnp.where(there, y - predicted, 0.0)
     white = solve_upper(total.T, residual)
     after = Gaussian(before.mean + joint[:n, n:] @ white, joint[:n, :n])
-    constant = jnp.sum(there) * jnp.log(2.0 * jnp.pi)
-    log_density = -0.5 * (white @ white + log_determinant(total) + constant)
+    # Chosen before they are added: otherwise the square is rounded, or not, as each program pleases.
+    parts = jnp.square(white), 2.0 * jnp.log(jnp.diagonal(total)), jnp.full(y.shape, jnp.log(2.0 * jnp.pi))
+    log_density = -0.5 * jnp.sum(jnp.where(there, jnp.stack(parts), 0.0))
     # Far from zero y and its prediction are coarse, and so is a sum of large numbers.
     largest = jnp.maximum(jnp.abs(predicted), jnp.abs(H) @ jnp.abs(before.mean))
     unit = jnp.finfo(y.dtype).eps * jnp.maximum(jnp.abs(jnp.nan_to_num(y)), largest)

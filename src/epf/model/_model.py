@@ -176,7 +176,7 @@ def with_values(tree: Any, values: Mapping[str, Any]) -> Any:
 
 def known(model: StateSpaceModel, theta: Array, which: Parameters | None = None) -> StateSpaceModel:
     """The same model with all parameters known, or `which` of them; the values may be traced."""
-    return _Fixed(model, (which or parameters(model)).as_dict(theta))
+    return _Fixed(model, (parameters(model) if which is None else which).as_dict(theta))
 
 
 class _Fixed(Wrapper):

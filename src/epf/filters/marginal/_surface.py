@@ -1,5 +1,7 @@
 """The smooth function through the log-posteriors of the nodes, and through what their filters know of the coefficients."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -60,8 +62,12 @@ class Surface(eqx.Module):
         (count, q), streams, learnt = nodes.z.shape, nodes.values.shape[0], learnt_at(nodes)
         if count < _SPARE * terms(q):
             none = cls.of_prior(images, nodes, standard)
-            log_density = jnp.zeros_like(none.log_density)
-            return cls(log_density, none.apart, jnp.ones(count), jnp.asarray(False), none.coefficients, none.missed)
+            unused = {
+                "log_density": jnp.zeros_like(none.log_density),
+                "left_out": jnp.ones(count),
+                "trusted": jnp.asarray(False),
+            }
+            return dataclasses.replace(none, **unused)
         white = nodes.white
         log_target = nodes.log_weights + nodes.log_density
         below = jnp.max(log_target) - log_target
