@@ -12,7 +12,8 @@ from epf.errors import NumericalError, SettingError
 from epf.model._model import parameters
 from epf.results._certificate import PARTS, Certificate
 from epf.results._verdict import MethodFacts
-from epf.run._default import choose, enlarged, reach, size_of
+from epf.run._default import choose, enlarged, size_of
+from epf.run._search import reach
 from models import AR, SwitchedAR, exact_coefficient
 
 KNOWN = epf.fix(AR(), {"v": 0.5})
@@ -71,12 +72,11 @@ class HeavySensor(Sensor):
 def run_of(method, seconds=0.1, mean=0.0, sd=1.0, **parts):
     """What `reach` looks at in a result: the answer, and errors by cause, of mean and sd alike."""
     found = {name: np.full((2, 1), float(parts.get(name, 0.0))) for name in PARTS}
-    bound = method.bind(KNOWN) if isinstance(method, epf.MarginalEPF) else None
     error = Certificate(("a",), found)
     facts = {"seconds_of_steps": seconds, "interrupted": False, "settings": {}, "method_facts": MethodFacts()}
     facts["parameters"] = parameters(KNOWN)
     record = SimpleNamespace(mean=np.array([[mean]]), sd=np.array([[sd]]))
-    return SimpleNamespace(error=error, bound=bound, record=record, **facts)
+    return SimpleNamespace(error=error, record=record, **facts, state=None, log_evidence=0.0, method=method)
 
 
 def test_the_method_is_chosen_by_the_model():
@@ -171,22 +171,22 @@ def test_rounds_end_with_the_accuracy_or_with_the_budget():
         return run_of(method, seconds=method.particles / 100, monte_carlo=noise)
 
     method = epf.MarginalEPF(100, 16)
-    result, rounds = reach(method, run, 0.1, budget=1000.0)
+    result, search = reach(method, run, 0.1, budget=1000.0)
     assert result.error.worst <= 0.1
-    assert [one.method.particles for one in rounds] == [100, 1600]
-    assert "16 nodes x 1600 particles: error 0.095 (Monte Carlo)" in str(rounds[-1])
+    assert [one.method.particles for one in search.rounds] == [100, 1600]
+    assert "16 nodes x 1600 particles: error 0.095 (Monte Carlo)" in str(search.rounds[-1])
 
-    result, rounds = reach(
+    result, search = reach(
         method, run, 0.1, budget=2.2
     )  # after the first second there is too little left for twice the work
-    assert len(rounds) == 1
+    assert len(search.rounds) == 1
     assert result.error.worst == pytest.approx(0.38)
 
     stopped = run_of(method, monte_carlo=0.4)
     stopped.interrupted = True
-    result, rounds = reach(method, lambda _: stopped, 0.1, budget=1000.0)
+    result, search = reach(method, lambda _: stopped, 0.1, budget=1000.0)
     assert result is stopped
-    assert [one[:4] for one in rounds] == [(method, stopped.error, 0.1, "particles")]
+    assert [one[:4] for one in search.rounds] == [(method, stopped.error, 0.1, "particles")]
 
 
 def test_a_model_and_data_are_enough():
@@ -228,8 +228,8 @@ def test_the_answer_is_that_of_the_best_run_that_went_to_the_end(second, interru
         runs[-1].interrupted = interrupted and len(runs) == 2
         return runs[-1]
 
-    result, rounds = reach(method, run, 0.1, 60.0)
-    assert len(rounds) == 2
+    result, search = reach(method, run, 0.1, 60.0)
+    assert len(search.rounds) == 2
     assert result is runs[kept]
 
 
@@ -277,9 +277,9 @@ def test_a_larger_run_that_fails_does_not_cost_the_answer():
         runs.append(run_of(method, seconds=20.0, monte_carlo=0.3))
         return runs[-1]
 
-    result, rounds = reach(method, run, 0.1, 60.0)
+    result, search = reach(method, run, 0.1, 60.0)
     assert result is runs[0]
-    assert len(rounds) == 1
+    assert len(search.rounds) == 1
     said = [caveat.sentence for caveat in result.method_facts.caveats if caveat.level == 1]
     assert len(said) == 1
     assert "At t = 7 there was no number. The answer is that of a smaller one." in said[0]

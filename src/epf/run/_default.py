@@ -2,16 +2,17 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array
 
-from epf.errors import NumericalError, UnsupportedModelError
+from epf.errors import UnsupportedModelError
 from epf.filters._base import Caveat, Filter
 from epf.filters._kalman import BoundKalman, Kalman
 from epf.filters._model_mixture import SMALLEST
+from epf.filters._modes import Elsewhere, Modes
 from epf.filters._multiple_model import MultipleModel
 from epf.filters._sir import SIR
 from epf.filters.marginal._marginal import MarginalEPF
@@ -92,62 +93,7 @@ def choose(model: StateSpaceModel, u: Array | None) -> Filter:
 
 def core(method: Any) -> Any:
     """The method that has particles or nodes: the inner one of a method with banks."""
-    return method.inner if isinstance(method, MultipleModel) else method
-
-
-def resized(method: Filter, **sizes: Any) -> Filter:
-    """The method with other numbers of particles, nodes or points."""
-    if isinstance(method, MultipleModel):
-        return MultipleModel(dataclasses.replace(method.inner, **sizes))
-    return dataclasses.replace(method, **sizes)
-
-
-class Search:
-    """The rounds of one series: larger methods until the certificate is below `accuracy` or `budget` seconds end.
-
-    `method` is the one to run next, None at the end. `best` is the run with the smallest error. It need not be the largest:
-    its nodes are others, and may have been less lucky.
-    """
-
-    def __init__(self, method: Filter, accuracy: float, budget: float) -> None:
-        self.method: Filter | None = method
-        self.rounds: list[Round] = []
-        self.best: Result | None = None
-        self._accuracy, self._budget = accuracy, budget
-        self._chosen: Round | None = None
-        self._failed: list[Caveat] = []
-
-    def take(self, result: Result) -> None:
-        """The result of `method`."""
-        assert self.method is not None
-        seconds = result.seconds_of_steps
-        one = Round.of(self.method, result, seconds)
-        if result.interrupted:  # it has seen fewer observations: it contradicts nothing
-            one = one._replace(answer=np.full_like(one.answer, np.nan))
-        self.rounds.append(one)
-        if self.best is None or (_worst(result) <= _worst(self.best) and not result.interrupted):
-            self.best, self._chosen = result, self.rounds[-1]
-        left = self._budget - sum(one.seconds for one in self.rounds)
-        done = result.interrupted or len(self.rounds) == MOST_ROUNDS
-        self.method = None if done else enlarged(self.method, result, self._accuracy, left / max(seconds, 1e-3))
-
-    def fail(self, error: Exception) -> None:
-        """A larger run failed: what the smaller ones have found is not lost."""
-        assert self.method is not None
-        self._failed = [failed(self.method, self.rounds[-1].inside, error)]
-        self.method = None
-
-    def doubts(self) -> list[Caveat]:
-        """What speaks against the best run: a larger one that failed, or one that contradicts it.
-
-        Of two that contradict each other one certificate is wrong, and nobody knows which.
-        """
-        return [*self._failed, *self._contradictions()]
-
-    def _contradictions(self) -> list[Caveat]:
-        if (chosen := self._chosen) is None:
-            return []
-        return [found for one in self.rounds if one is not chosen for found in contradiction(chosen, one)][:1]
+    return method.inner if isinstance(method, MultipleModel | Elsewhere) else method
 
 
 def contradiction(chosen: Round, other: Round, when: str = "") -> list[Caveat]:
@@ -169,29 +115,6 @@ def failed(method: Filter, inside: str, error: Exception) -> Caveat:
     return Caveat(1, f"A larger run, with {size}, failed: {what}. The answer is that of a smaller one.")
 
 
-def reach(
-    method: Filter, run: Callable[[Filter], Result], accuracy: float, budget: float
-) -> tuple[Result, list[Round]]:
-    """Run `method`, and larger ones, one after the other: the best result, and all rounds."""
-    search = Search(method, accuracy, budget)
-    while search.method is not None:
-        try:
-            search.take(run(search.method))
-        except NumericalError as error:
-            if search.best is None:
-                raise
-            search.fail(error)
-    assert search.best is not None
-    if doubts := search.doubts():
-        search.best.method_facts = search.best.method_facts.also(doubts)
-    return search.best, search.rounds
-
-
-def _worst(result: Result) -> float:
-    """The largest error; one that is not known is without bound."""
-    return float(np.nan_to_num(result.error.worst, nan=np.inf)) if result.error.labels else 0.0
-
-
 class Found(NamedTuple):
     """As much of a result as a larger method is chosen by and compared with."""
 
@@ -205,7 +128,7 @@ def enlarged(method: Filter, result: Result | Found, accuracy: float, most: floa
     """A method that should reach the accuracy with at most so many times the work; None if this one does, or none can."""
     if isinstance(method, MultipleModel):
         inner = enlarged(method.inner, result, accuracy, most)
-        return None if inner is None else MultipleModel(inner)
+        return None if inner is None else dataclasses.replace(method, inner=inner)
     error = result.error
     if not error.labels or error.worst <= accuracy or most < 1.0:
         return None
@@ -256,7 +179,9 @@ def made_of(settings: Mapping[str, Any]) -> str:
 def size_of(method: Any, inside: str = "particles") -> str:
     """A method and its size in words."""
     if isinstance(method, MultipleModel):
-        return f"{size_of(method.inner, inside)} for each value"
+        return f"{size_of(method.inner, inside)} for each {'mode' if isinstance(method, Modes) else 'value'}"
+    if isinstance(method, Elsewhere):
+        return f"{size_of(method.inner, inside)} elsewhere"
     if isinstance(method, MarginalEPF):
         sizes = {"nodes": method.nodes} | ({inside: getattr(method, inside)} if inside else {})
         return " x ".join(f"{size} {name}" for name, size in sizes.items() if size) or "an exact filter"

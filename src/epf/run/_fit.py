@@ -36,9 +36,10 @@ from epf.run._checks import (
     check_resumed_chains,
     memory_errors,
 )
-from epf.run._default import ACCURACY, BUDGET, choose, made_of, reach, size_of
+from epf.run._default import ACCURACY, BUDGET, choose, made_of, size_of
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Course, Data, FilterEngine, IterationEngine, Ran, fill, power_of_two, run
+from epf.run._search import reach
 from epf.run._warnings import failure, warn_of_error, warn_of_interrupt, warn_of_steps, why_impossible
 
 _STEPS, _ITERATIONS = (STEPS, 16), (256, 4)  # room of a block, and the size of the first one
@@ -176,8 +177,8 @@ def _fit_default(
         return _fit_filter(model, ys, us, method, seed, levels, progress, None, None, next(runs))
 
     began, runs = time.perf_counter(), count(1)
-    result, rounds = reach(choose(model, None if us is None else us[0]), one, accuracy, budget)
-    result.settings["chosen"] = "; ".join(str(one) for one in rounds)
+    result, search = reach(choose(model, None if us is None else us[0]), one, accuracy, budget)
+    result.settings["chosen"] = "; ".join(search.notes)
     result.seconds = time.perf_counter() - began
     warn_of_error(result)
     return result

@@ -4,6 +4,10 @@ The certificate is looked at each time the observations have doubled. If it is t
 larger method. It takes in the old observations, a few per update, and replaces the first stream's filter when it has seen
 them all. So no update takes in many of them. Its program is compiled in a thread of its own meanwhile.
 
+Where the certificate is small enough, the second stream is a look at what is elsewhere (`_elsewhere.py`), each time the
+observations are four times as many. If the answer misses another mode, the verdict says so, and the next larger method has
+nodes there too.
+
 When all this happens depends on the number of observations alone: a stream that was saved and loaded goes on as it would
 have, and its answers are those of `epf.fit` with the method that it has come to.
 
@@ -22,6 +26,8 @@ import jax
 
 from epf.errors import CheckpointError, EPFError
 from epf.filters._base import Caveat, Filter
+from epf.filters._modes import Elsewhere, Modes
+from epf.filters._multiple_model import MultipleModel
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.results._verdict import LEVELS
 from epf.run._default import (
@@ -35,8 +41,9 @@ from epf.run._default import (
     failed,
     is_affordable,
     made_of,
-    resized,
 )
+from epf.run._elsewhere import look, missed, share_of
+from epf.storage._fingerprint import describe, rebuild
 
 if TYPE_CHECKING:
     from epf.run._stream import Stream
@@ -48,7 +55,7 @@ _TAKEN = (
     *("method", "log_evidence", "_bound", "_start", "_stepper", "_packed", "_replayed", "_buffer"),
     *("_info", "_row", "_error", "_error_before", "_collapsed", "_invalid"),
 )
-_SIZES = ("particles", "nodes", "points", "exact")
+_LARGER = (MarginalEPF, MultipleModel, Elsewhere)  # the methods that a stream grows by
 
 
 class Growth:
@@ -57,6 +64,8 @@ class Growth:
     def __init__(self, accuracy: float, rounds: int = 0) -> None:
         self.accuracy, self.rounds = accuracy, rounds
         self.doubts: tuple[Caveat, ...] = ()
+        self.mode: Caveat | None = None
+        """That the answer misses another mode, until the method that has it takes over."""
         self._began = 0  # observations when the larger method was chosen
         self._method: Filter | None = None
         self._larger: Stream | None = None
@@ -72,24 +81,28 @@ class Growth:
         if self._method is not None:
             stream._growth = growth = copy.copy(self)
             growth._go_on(stream, t)
-        elif t >= _FIRST and t & (t - 1) == 0 and self.rounds < MOST_ROUNDS and stream._buffer is not None:
-            larger = self._looked(stream)
+        elif t >= _FIRST and t & (t - 1) == 0 and stream._buffer is not None:
+            larger = self._looked(stream, t)
             if larger is not None:
                 stream._growth = growth = copy.copy(self)
                 growth._begin(stream, larger, t)
 
-    def _looked(self, stream: "Stream") -> Filter | None:
-        """The method that the certificate asks for, if any."""
+    def _looked(self, stream: "Stream", t: int) -> Filter | None:
+        """The method that the certificate asks for, or a look elsewhere if it asks for none."""
         try:
-            return enlarged(stream.method, _found(stream), self.accuracy, MOST_AT_ONCE)
+            found, larger = _found(stream), None
+            if self.rounds < MOST_ROUNDS:
+                larger = enlarged(stream.method, found, self.accuracy, MOST_AT_ONCE)
+            if larger is None and t.bit_length() % 2:
+                larger = look(stream.method, stream._state, found.error.worst, core(stream.method))
+            return larger
         except Exception:  # whatever it is, the update itself has succeeded
             return None
 
     def facts(self) -> dict[str, Any]:
         """For a checkpoint: what `loaded` needs."""
-        sizes = {name: getattr(core(self._method), name) for name in _SIZES} if self._method is not None else {}
-        growth = {"accuracy": self.accuracy.hex(), "rounds": self.rounds, "began": self._began, "sizes": sizes}
-        return growth | {"doubts": self.doubts}
+        growth = {"accuracy": self.accuracy.hex(), "rounds": self.rounds, "began": self._began}
+        return growth | {"method": describe(self._method), "doubts": self.doubts, "mode": self.mode}
 
     @classmethod
     def loaded(cls, path: Path, facts: Any, stream: "Stream") -> "Growth | None":
@@ -100,10 +113,11 @@ class Growth:
             growth = cls(float.fromhex(facts["accuracy"]), int(facts["rounds"]))
             # A file of an earlier version has no doubts.
             growth.doubts = tuple(Caveat(*one) for one in facts.get("doubts", ()))
-            began, sizes = int(facts["began"]), dict(facts["sizes"])
-            larger = resized(stream.method, **sizes) if sizes else None
-            sound = growth.accuracy > 0.0 and 0 <= growth.rounds <= MOST_ROUNDS and set(sizes) <= set(_SIZES)
-            for level, sentence in growth.doubts:
+            growth.mode = None if facts.get("mode") is None else Caveat(*facts["mode"])
+            began, method = int(facts["began"]), facts.get("method")
+            larger = None if method is None else rebuild(method, path.stat().st_size, _LARGER)
+            sound = growth.accuracy > 0.0 and 0 <= growth.rounds <= MOST_ROUNDS
+            for level, sentence in doubts_of(growth):
                 sound &= type(level) is int and 0 <= level < len(LEVELS) and isinstance(sentence, str)
             inner = core(larger)
             replays = isinstance(inner, MarginalEPF) and is_affordable(inner) and stream._buffer is not None
@@ -162,19 +176,38 @@ class Growth:
             _catch_up(self._larger, stream, due)
             if self._larger.num_observations != t or stream._info is None:  # just loaded: it has no answer to compare
                 return
-            rounds = (Round.of(one.method, _found(one)) for one in (self._larger, stream))
-            self.doubts += tuple(contradiction(*rounds, when=f" after {t} observations"))
+            larger, present = (Round.of(one.method, _found(one)) for one in (self._larger, stream))
+            if isinstance(self._method, Elsewhere):
+                self._compare(stream, present, larger, t)
+                return
+            if isinstance(self._method, Modes) and self._method.ellipses != getattr(stream.method, "ellipses", ()):
+                self.mode = None  # and the answer without it is no longer in question
+            else:
+                self.doubts += tuple(contradiction(larger, present, when=f" after {t} observations"))
             self.rounds += 1
             _take_over(stream, self._larger)
         except Exception as error:  # whatever it is, the update itself has succeeded, and the present method stays
-            self.doubts += (failed(self._method, made_of(stream._bound.describe()), error),)
-            self.rounds = MOST_ROUNDS
+            if not isinstance(self._method, Elsewhere):  # where nothing is elsewhere, no run succeeds
+                self.doubts += (failed(self._method, made_of(stream._bound.describe()), error),)
+                self.rounds = MOST_ROUNDS
         self._method, self._larger, self._compiled = None, None, []
+
+    def _compare(self, stream: "Stream", present: Round, elsewhere: Round, t: int) -> None:
+        """After a look elsewhere: if the answer misses another mode, the method that has it begins."""
+        assert self._larger is not None
+        share = share_of(self._larger.log_evidence, stream.log_evidence)
+        self._method, self._larger, self._compiled = None, None, []
+        found = missed(present, elsewhere, share, self.accuracy)
+        if found is not None:
+            self.mode = found.doubt
+            self._begin(stream, found.method, t)
 
 
 def doubts_of(growth: Growth | None) -> tuple[Caveat, ...]:
     """What a stream's verdict says of its growth, if it may grow."""
-    return () if growth is None else growth.doubts
+    if growth is None:
+        return ()
+    return growth.doubts if growth.mode is None else (*growth.doubts, growth.mode)
 
 
 def _found(stream: "Stream") -> Found:

@@ -6,6 +6,7 @@ from jaxtyping import Array
 
 from epf.errors import AccuracyWarning, NumericalError, warn
 from epf.filters._base import Info
+from epf.filters._modes import Elsewhere
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._trial import BothLaws, faults
 from epf.numerics._keys import root_key
@@ -29,6 +30,8 @@ def failure(t: int, place: str, what_is_left: str) -> NumericalError:
 
 def warn_of_steps(info: Info, last: int, result: object = None) -> None:
     """Warn once of observations set aside and of particles lost; `last` is the last step."""
+    if _is_a_look(result):
+        return
     first = last - len(info.collapsed) + 1
     most = int(np.max(info.invalid, initial=0))
     for flags, what in (
@@ -59,10 +62,17 @@ def warn_of_error(result: Result) -> None:
 
 def warn_of_interrupt(done: int, total: int, what: str, what_is_left: str, result: object) -> None:
     """Warn that a run was interrupted, and say how to continue it."""
+    if _is_a_look(result):
+        return
     warn(
         f"Interrupted after {done} of {total} {what}: {what_is_left}; fit(..., resume_from=result) continues from there.",
         result=result,
     )
+
+
+def _is_a_look(result: object) -> bool:
+    """Whether the run is not an answer: nodes elsewhere may be where the model breaks, and nobody waits for the end."""
+    return isinstance(getattr(result, "method", None), Elsewhere)
 
 
 def why_impossible(model: StateSpaceModel, u: Array | None, otherwise: str) -> str:

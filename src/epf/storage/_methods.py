@@ -65,6 +65,10 @@ def load(found: Entry) -> type:
     return getattr(import_module(found.module), found.title)
 
 
+# What the default finds, and nobody can ask for by name.
+_FOUND = (Entry("epf.filters._modes", "Modes"), Entry("epf.filters._modes", "Elsewhere"))
+
+
 def rebuildable() -> dict[str, type]:
     """The classes that a file may name, by their own names."""
-    return {found.title: load(found) for found in METHODS.values() if found.in_files}
+    return {found.title: load(found) for found in (*METHODS.values(), *_FOUND) if found.in_files}

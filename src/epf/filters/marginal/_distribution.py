@@ -22,7 +22,9 @@ from epf.numerics._linear_algebra import cholesky, log_determinant
 from epf.numerics._sums import mean_and_sd, quantiles
 
 FREEDOM = 6.0  # degrees of freedom
-_WIDER = 3.0  # the squared scales of the nodes are 1 + _WIDER / p times the posterior's: twice its sd for one parameter
+_WIDER = (
+    3.0  # times 1 / p: what the squared scales of the nodes are wider by; twice the posterior's sd for one parameter
+)
 _FAR = 1.96  # standard normal deviate of the outer quantiles
 _LEVELS = (0.025, 0.1587, 0.5, 0.8413, 0.975)
 _MOST_SKEW = 1.2  # one side is then three times as wide as in the middle, the other a third
@@ -92,8 +94,13 @@ def fitted(
     spread = jnp.sqrt(jnp.diagonal(square))
     spread = jnp.where(spread > 0.0, spread, 1.0)
     correlation = square / jnp.outer(spread, spread) + 1e-4 * jnp.eye(z.shape[1])
-    lower = jnp.sqrt(1.0 + wider * _WIDER / z.shape[1]) * spread[:, None] * cholesky(correlation)
+    lower = jnp.sqrt(margin(z.shape[1], wider)) * spread[:, None] * cholesky(correlation)
     return SkewStudent(middle, scale, skew, tail, lower)
+
+
+def margin(p: int, wider: Float[Array, ""] | float = 1.0) -> Float[Array, ""] | float:
+    """The squared scales of the distribution, over those of the points that it is fitted to."""
+    return 1.0 + wider * _WIDER / p
 
 
 def _has_two_modes(standard: Float[Array, "many p"], weights: Float[Array, " many"]) -> Bool[Array, " p"]:

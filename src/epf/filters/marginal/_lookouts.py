@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from epf.filters.marginal._distribution import SkewStudent
+from epf.filters.marginal._images import Images
 from epf.model._parameters import Parameters
 from epf.model.structure._changes import sign_changes
 from epf.model.structure._symmetries import Symmetries
@@ -46,16 +47,15 @@ class Lookouts(eqx.Module):
     """The log-likelihoods, relative to the level of the nodes."""
 
     @classmethod
-    def placed(
-        cls, params: Parameters, proposal: SkewStudent, changes: Changes, nodes: int, streams: int
-    ) -> "Lookouts":
+    def placed(cls, images: Images, proposal: SkewStudent, changes: Changes, nodes: int, streams: int) -> "Lookouts":
         """Around nodes that are drawn from `proposal`."""
         middle = jnp.zeros((1, proposal.middle.shape[0]))
+        params = images.parameters
         theta = changes.sign * params.constrain(proposal.point(middle)[0])[changes.order]
         z = jax.vmap(params.unconstrain)(theta)
         # As many nodes as there are would have one there if the density were lower by the logarithm of their number.
         lower = proposal.log_density(middle) - proposal.log_density(proposal.white(z))
-        log_prior = jax.vmap(params.log_prior_free)(z)
+        log_prior = jax.vmap(params.log_prior_free)(z) + images.log_share(z)
         return cls(theta, log_prior, ~(lower > np.log(nodes)), changes.claimed, jnp.zeros((streams, theta.shape[0])))
 
     def missing(

@@ -27,6 +27,7 @@ from epf.filters.marginal._marginal_nodes import MarginalNodes, prior_proposal
 from epf.filters.marginal._nodes import Points
 from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.filters.marginal._rao_blackwell import RaoBlackwellised
+from epf.filters.marginal._region import Region
 from epf.model._model import StateSpaceModel, may_lack_inputs, parameters, state_shape
 from epf.model._settings import count, flag, instance, number
 from epf.model.structure._symmetries import Symmetries, symmetries_of
@@ -105,7 +106,7 @@ class MarginalEPF(Filter):
         nodes = self.nodes or times * max(_FEWEST * min(q, 4), _SCATTERED * size * size)
         moves = self.regrid and self.discount >= 1.0
         points, changes, first = Points.of(nodes, q), lookouts_of(symmetries, rest), prior_proposal(rest)
-        settings = filters, nodes, moves, self.discount
+        settings = Region.of([], None, first), filters, nodes, moves, self.discount
         return MarginalNodes(model, params, self.catch_up, rest, layout, symmetries, points, changes, first, *settings)
 
     def _with_particles(self, model: StateSpaceModel, u: Array | None) -> Filters:

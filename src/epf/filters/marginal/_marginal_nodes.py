@@ -27,6 +27,7 @@ from epf.filters.marginal._images import Images
 from epf.filters.marginal._lookouts import Changes
 from epf.filters.marginal._nodes import DEAD, Nodes, Points, flattened
 from epf.filters.marginal._posterior import NodePosterior
+from epf.filters.marginal._region import Region
 from epf.filters.marginal._surface import Surface, weighted_points
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
@@ -94,6 +95,8 @@ class MarginalNodes(ReplayingFilter):
     """What lookouts make of theta."""
     first: SkewStudent
     """The distribution of the first nodes."""
+    region: Region
+    """Where the nodes may be."""
     filters: Any
     """How the filters at the nodes work: of particles (`Filters`), exact (`KalmanFilters`), or both in one."""
     nodes: int = eqx.field(static=True)
@@ -102,7 +105,7 @@ class MarginalNodes(ReplayingFilter):
 
     @property
     def images(self) -> Images:
-        return Images(self.rest, self.symmetries)
+        return Images(self.rest, self.symmetries, self.region)
 
     def init(self, key: PRNGKeyArray) -> MarginalState:
         nodes = self._fresh(self.first, jnp.asarray(0), packed(key)).weighed()

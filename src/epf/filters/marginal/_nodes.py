@@ -86,7 +86,7 @@ class Nodes(eqx.Module):
             jnp.zeros((streams, white.shape[0])),
             (none, jnp.ones_like(none) / len(none), jnp.zeros(()), none),
         )
-        lookouts = Lookouts.placed(params, proposal, changes, white.shape[0], streams)
+        lookouts = Lookouts.placed(images, proposal, changes, white.shape[0], streams)
         found = many, Compensated.zero(), many, none, none, jnp.asarray(0), *weights, lookouts, None
         return cls(
             proposal, white, z, jax.vmap(params.constrain)(z), log_ratio, white_log_density(white) + extra, *found

@@ -11,8 +11,9 @@ from epf.filters._base import Filter
 from epf.model._model import StateSpaceModel, check_is_model
 from epf.model._settings import check_seed, require_count, require_number
 from epf.run._checks import QUANTILE_LEVELS, check_memory, check_method, check_quantile_levels
-from epf.run._default import ACCURACY, BUDGET, Search, choose
+from epf.run._default import ACCURACY, BUDGET, choose
 from epf.run._runner import progress_bar
+from epf.run._search import Search
 from epf.run._warnings import failure
 from epf.run.panel._chunks import Map, Work, parts_by_map, parts_here
 from epf.run.panel._dask import Client, as_map
@@ -115,7 +116,7 @@ def fit_panel(
         interrupted = True
     for key, entry in entries.items():
         if method is None:
-            entry.chosen = "; ".join(str(one) for one in searches[key].rounds)
+            entry.chosen = "; ".join(searches[key].notes)
             entry.doubts = searches[key].doubts()
     for one in series:
         if one.key not in entries and one.key not in failed:

@@ -1,0 +1,112 @@
+"""A posterior in several places: nodes for each region of the parameters, weighed by their evidence."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from epf.errors import UnsupportedModelError
+from epf.filters._base import Filter
+from epf.filters._layout import Layout
+from epf.filters._model_mixture import Group
+from epf.filters._multiple_model import BanksState, MultipleModel, ReplayingMultipleModel
+from epf.filters.marginal._distribution import SkewStudent
+from epf.filters.marginal._marginal import MarginalEPF
+from epf.filters.marginal._marginal_nodes import MarginalNodes, MarginalState
+from epf.filters.marginal._region import MOST, Region, spread_over
+from epf.model._model import StateSpaceModel
+from epf.model._settings import Rule, instance, setting
+
+Ellipse = tuple[Any, ...]
+"""A distribution of nodes as plain numbers, so that a file can have it: its fields, in their order."""
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(_as_tuples(one) for one in value) if isinstance(value, list | tuple) else value
+
+
+def _ellipses() -> Any:
+    rule = Rule(lambda value: isinstance(value, tuple) and len(value) < MOST, f"a tuple of up to {MOST - 1} ellipses")
+    return setting((), rule, converter=_as_tuples)
+
+
+class Elsewhere(Filter):
+    """The marginal filter `inner` outside of some ellipses. Its evidence is that of what nodes inside of them do not see."""
+
+    inner: MarginalEPF = instance(MarginalEPF(), MarginalEPF, example="epf.MarginalEPF()")
+    ellipses: tuple[Ellipse, ...] = _ellipses()
+
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> MarginalNodes:
+        return _banks(self.inner, self.ellipses, model, u)[-1]
+
+
+class Modes(MultipleModel):
+    """Learns a posterior with several modes: a marginal filter `inner` in each ellipse, and one outside of all.
+
+    `epf.fit` finds the ellipses and takes this method if it must; it is then the result's `method`.
+    """
+
+    inner: Filter = instance(MarginalEPF(), MarginalEPF, example="epf.MarginalEPF()")
+    ellipses: tuple[Ellipse, ...] = _ellipses()
+
+    def _bind(self, model: StateSpaceModel, u: Array | None) -> "BoundModes":
+        assert isinstance(self.inner, MarginalEPF)
+        banks = _banks(self.inner, self.ellipses, model, u)
+        params = banks[0].parameters
+        return BoundModes(
+            model=model,
+            parameters=params,
+            groups=(Group.of(banks),),
+            layout=Layout.of([False] * params.size),
+            values=jnp.zeros((len(banks), 0)),
+            log_prior=jnp.zeros(len(banks)),
+            replays=banks[0].replays,
+        )
+
+
+class BoundModes(ReplayingMultipleModel):
+    """A bank for each region."""
+
+    def init(self, key: PRNGKeyArray) -> BanksState:
+        state = super().init(key)
+        mass = state.groups[0].old.log_mass  # of the prior in each region
+        return BanksState(state.groups, mass - jnp.max(mass))
+
+    def describe(self) -> dict[str, str]:
+        count = str(len(self.values))
+        return {
+            **self.groups[0].first.describe(),
+            "method": "Modes",
+            "banks": count,
+            "regions": f"{count}, with nodes each",
+        }
+
+
+def ellipse_of(state: Any) -> Ellipse | None:
+    """Where the nodes of a marginal filter are, or those of the last bank of several; None for a filter without nodes."""
+    nodes = state.groups[0] if (several := isinstance(state, BanksState)) else state
+    if not isinstance(nodes, MarginalState):
+        return None
+    parts = (getattr(nodes.old.proposal, name) for name in SkewStudent.__dataclass_fields__)
+    return tuple(_as_tuples((part[-1] if several else part).tolist()) for part in parts)
+
+
+def _banks(inner: MarginalEPF, ellipses: tuple[Ellipse, ...], model: StateSpaceModel, u: Array | None) -> list[Any]:
+    """The filter in each ellipse, outside of those before it, and the one outside of all."""
+    bound = inner.bind(model, u)
+    if not isinstance(bound, MarginalNodes):
+        raise UnsupportedModelError("Modes needs a model with parameters that are not learnt exactly.")
+    where = [SkewStudent(*(jnp.asarray(part) for part in one)) for one in ellipses]
+    shapes = jax.tree.map(jnp.shape, bound.first)
+    if any(not eqx.tree_equal(jax.tree.map(jnp.shape, one), shapes) for one in where):
+        raise UnsupportedModelError("Modes: these ellipses are of a model with other parameters.")
+
+    def confined(k: int) -> MarginalNodes:
+        inside = where[k] if k < len(where) else None
+        region = Region.of(where[:k], inside, bound.first)
+        first = bound.first if inside is None else spread_over(inside)
+        return eqx.tree_at(lambda b: (b.region, b.first), bound, (region, first))
+
+    return [confined(k) for k in range(len(where) + 1)]

@@ -1,0 +1,57 @@
+"""A look at what nodes do not see: a run outside of where they are, and what it means for the answer.
+
+Nodes follow the mode that they find first, and their certificate speaks of what is near them. A run of the same filter
+outside (`Elsewhere`) has the evidence of all the rest. Beside that of the first run it is the share of the posterior that
+was missed. If it changes the answer, nodes in both places are the remedy (`Modes`).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from epf.filters._base import Caveat, Filter
+from epf.filters._modes import Elsewhere, Modes, ellipse_of
+from epf.filters.marginal._marginal import MarginalEPF
+from epf.filters.marginal._region import MOST
+from epf.run._default import Round, core
+
+_ANSWERED = 0.3  # posterior sds: with a larger error nodes are not at one mode, and the verdict says enough
+_CHANGED = 0.5  # times the accuracy: what is elsewhere matters if it changes means or sds by more
+
+
+def look(method: Filter, state: Any, error: float, smallest: Any) -> Elsewhere | None:
+    """The run to follow one with this method, state and error, made like the method `smallest`; None if none should."""
+    known = getattr(method, "ellipses", ())
+    is_sure = isinstance(core(method), MarginalEPF) and isinstance(smallest, MarginalEPF) and error <= _ANSWERED
+    if not is_sure or len(known) >= MOST - 1 or (ellipse := ellipse_of(state)) is None:
+        return None
+    return Elsewhere(smallest, (*known, ellipse))
+
+
+class Missed(NamedTuple):
+    """The method that misses nothing, and a doubt for as long as it has not run."""
+
+    method: Modes
+    doubt: Caveat
+
+
+def missed(chosen: Round, elsewhere: Round, share: float, accuracy: float) -> Missed | None:
+    """What a look means for the chosen answer; None if that hardly changes when it gets what is elsewhere."""
+    looked = elsewhere.method
+    assert isinstance(looked, Elsewhere)
+    means, sds = (np.stack(parts) for parts in zip(chosen.answer, elsewhere.answer, strict=True))
+    weights = np.array([1.0 - share, share])
+    mean = weights @ means
+    sd = np.sqrt(weights @ (sds**2 + (means - mean) ** 2))
+    changed = np.maximum(np.abs(mean - means[0]), np.abs(sd - sds[0])) / np.where(sd > 0.0, sd, 1.0)
+    if not np.nanmax(changed, initial=0.0) > _CHANGED * accuracy:
+        return None
+    i = int(np.nanargmax(changed))
+    there, here = f"{chosen.error.labels[i]} near {means[1, i]:.3g}", f"{means[0, i]:.3g} (sd {sds[0, i]:.2g})"
+    sentence = f"Another mode has {share:.2g} of the posterior: {there}, where this answer has {here}."
+    return Missed(Modes(core(chosen.method), looked.ellipses), Caveat(1, sentence))
+
+
+def share_of(elsewhere: float, whole: float) -> float:
+    """The share of the posterior that is elsewhere, from the log-evidence of both runs."""
+    return float(np.exp(-np.logaddexp(0.0, whole - elsewhere)))

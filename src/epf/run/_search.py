@@ -1,0 +1,118 @@
+"""The runs of the default: larger methods until the certificate is small enough, and then a look at what is elsewhere."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from epf.errors import NumericalError
+from epf.filters._base import Caveat, Filter
+from epf.filters._modes import Elsewhere
+from epf.results._result import Result
+from epf.run._default import MOST_ROUNDS, Round, contradiction, enlarged, failed
+from epf.run._elsewhere import look, missed, share_of
+
+_LOOK = 0.25  # of the budget, which a look elsewhere may take even if all is spent
+
+
+class Search:
+    """The rounds of one series: larger methods until the certificate is below `accuracy` or `budget` seconds end.
+
+    `method` is the one to run next, None at the end. `best` is the run with the smallest error. It need not be the largest:
+    its nodes are others, and may have been less lucky.
+    """
+
+    def __init__(self, method: Filter, accuracy: float, budget: float) -> None:
+        self.method: Filter | None = method
+        self.rounds: list[Round] = []
+        self.best: Result | None = None
+        self.notes: list[str] = []
+        """What was run, and what was found, in words."""
+        self._accuracy, self._left = accuracy, budget
+        self._least = _LOOK * budget
+        self._chosen: Round | None = None
+        self._failed: list[Caveat] = []
+        self._missing: Caveat | None = None
+        self._smallest: Result | None = None
+        self._log_mass = -np.inf  # the evidence of all regions together, by the smallest method
+
+    def take(self, result: Result) -> None:
+        """The result of `method`."""
+        assert self.method is not None
+        self._left -= result.seconds_of_steps
+        if isinstance(self.method, Elsewhere):
+            self.method = self._compared(result, self.method)
+            return
+        one = Round.of(self.method, result, result.seconds_of_steps)
+        if result.interrupted:  # it has seen fewer observations: it contradicts nothing
+            one = one._replace(answer=np.full_like(one.answer, np.nan))
+        if self._missing is not None and not result.interrupted:
+            # The answers without that mode are no longer in question.
+            self.rounds, self.best, self._missing = [], None, None
+        self.rounds.append(one)
+        self.notes.append(str(one))
+        if self.best is None or (_worst(result) <= _worst(self.best) and not result.interrupted):
+            self.best, self._chosen = result, one
+        if self._smallest is None:
+            self._smallest, self._log_mass = result, result.log_evidence
+        most = self._left / max(one.seconds, 1e-3)
+        done = result.interrupted or len(self.rounds) == MOST_ROUNDS
+        self.method = None if done else enlarged(self.method, result, self._accuracy, most)
+        affordable = self._smallest.seconds_of_steps <= max(self._left, self._least)
+        if self.method is None and not result.interrupted and affordable:
+            assert self._chosen is not None
+            self.method = look(self._chosen.method, self.best.state, _worst(self.best), self._smallest.method)
+
+    def fail(self, error: Exception) -> None:
+        """A larger run failed: what the smaller ones have found is not lost. Where nothing is elsewhere, no run succeeds."""
+        assert self.method is not None
+        if not isinstance(self.method, Elsewhere):
+            self._failed = [failed(self.method, self.rounds[-1].inside, error)]
+        self.method = None
+
+    def doubts(self) -> list[Caveat]:
+        """What speaks against the best run: another mode, a larger run that failed, or one that contradicts it.
+
+        Of two that contradict each other one certificate is wrong, and nobody knows which.
+        """
+        missing = [] if self._missing is None else [self._missing]
+        return [*missing, *self._failed, *self._contradictions()]
+
+    def _contradictions(self) -> list[Caveat]:
+        if (chosen := self._chosen) is None:
+            return []
+        return [found for one in self.rounds if one is not chosen for found in contradiction(chosen, one)][:1]
+
+    def _compared(self, elsewhere: Result, method: Elsewhere) -> Filter | None:
+        """The method with nodes there too, if what is elsewhere changes the answer."""
+        assert self._chosen is not None
+        if elsewhere.interrupted:
+            return None
+        share = share_of(elsewhere.log_evidence, self._log_mass)
+        self._log_mass = float(np.logaddexp(self._log_mass, elsewhere.log_evidence))
+        self.notes.append(f"elsewhere: {share:.1g} of the posterior")
+        found = missed(self._chosen, Round.of(method, elsewhere), share, self._accuracy)
+        if found is None:
+            return None
+        self._missing = found.doubt
+        return found.method if (len(method.ellipses) + 1) * self._chosen.seconds < self._left else None
+
+
+def reach(method: Filter, run: Callable[[Filter], Result], accuracy: float, budget: float) -> tuple[Result, Search]:
+    """Run `method`, and others as the search asks for them: the best result, which knows of the doubts, and the search."""
+    search = Search(method, accuracy, budget)
+    while search.method is not None:
+        try:
+            search.take(run(search.method))
+        except NumericalError as error:
+            if search.best is None:
+                raise
+            search.fail(error)
+    assert search.best is not None
+    if doubts := search.doubts():
+        search.best.method_facts = search.best.method_facts.also(doubts)
+    return search.best, search
+
+
+def _worst(result: Result) -> float:
+    """The largest error; one that is not known is without bound."""
+    return float(np.nan_to_num(result.error.worst, nan=np.inf)) if result.error.labels else 0.0

@@ -1,0 +1,279 @@
+"""Other modes: found by a run outside of where the nodes are, and learnt by nodes of their own."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy.linalg import cho_solve_banded, cholesky_banded
+from scipy.special import logsumexp
+from scipy.stats import halfnorm, norm
+
+import epf
+from epf.errors import NumericalError, UnsupportedModelError
+from epf.filters._modes import Elsewhere, Modes, ellipse_of
+from epf.filters._multiple_model import BanksState
+from epf.filters.marginal._distribution import SkewStudent
+from epf.filters.marginal._region import MOST, Region
+from epf.model._model import parameters
+from epf.results._certificate import PARTS, Certificate
+from epf.results._verdict import MethodFacts
+from epf.run._elsewhere import look, share_of
+from epf.run._search import reach
+
+NOISE = 0.1
+METHOD = epf.MarginalEPF(nodes=128)
+
+
+class MovingAverage(epf.StateSpaceModel):
+    """y_t = e_t + a e_{t-1} with sd s: nearly the same likelihood at 1 / a and a s, so that there are two modes."""
+
+    def prior(self):
+        return {"a": dist.Normal(0.0, 1.5), "s": dist.HalfNormal(2.0)}
+
+    def initial(self, p):
+        return dist.Normal(jnp.zeros(2), p.s).to_event(1)
+
+    def transition(self, p, x, u):
+        return dist.MultivariateNormal(jnp.stack([0.0 * x[0], x[0]]), jnp.diag(jnp.stack([p.s**2, 1e-8])))
+
+    def observation(self, p, x, u):
+        return dist.Normal(x[0] + p.a * x[1], NOISE)
+
+
+def series(seed=3, steps=300, a=0.25):
+    rng = np.random.default_rng(seed)
+    shocks = rng.normal(size=steps + 1)
+    return shocks[1:] + a * shocks[:-1] + NOISE * rng.normal(size=steps)
+
+
+def oracle(y):
+    """Mean, sd and log-evidence by sums over two grids, one at each mode; y has a covariance with three diagonals."""
+    logs, at = [], []
+    for a, s in (
+        (np.linspace(-0.1, 0.55, 66), np.exp(np.linspace(np.log(0.85), np.log(1.25), 50))),
+        (np.linspace(1.2, 8.5, 120), np.exp(np.linspace(np.log(0.1), np.log(0.8), 120))),
+    ):
+        found = np.zeros((len(a), len(s)))
+        for i, each in enumerate(a):
+            for j, sd in enumerate(s):
+                band = np.zeros((2, len(y)))
+                band[1], band[0, 1:] = sd**2 * (1 + each**2) + NOISE**2, sd**2 * each
+                root = cholesky_banded(band)
+                found[i, j] = -0.5 * y @ cho_solve_banded((root, False), y) - np.log(root[1]).sum()
+        found += norm.logpdf(a, 0.0, 1.5)[:, None] + halfnorm.logpdf(s, scale=2.0) - 0.5 * len(y) * np.log(2 * np.pi)
+        found += np.log((a[1] - a[0]) * np.log(s[1] / s[0]) * s)
+        logs.append(found.ravel())
+        at.append(np.stack([part.ravel() for part in np.meshgrid(a, s, indexing="ij")]))
+    logs, at = np.concatenate(logs), np.concatenate(at, axis=1)
+    evidence = logsumexp(logs)
+    w = np.exp(logs - evidence)
+    mean = at @ w
+    return mean, np.sqrt(((at - mean[:, None]) ** 2) @ w), evidence
+
+
+def numbers(middle, scale):
+    """An ellipse as a method has it: a Gaussian with these sds."""
+    q = len(middle)
+    eye = tuple(tuple(float(i == j) for j in range(q)) for i in range(q))
+    return tuple(middle), tuple(scale), (0.0,) * q, (1.0,) * q, eye
+
+
+HERE = numbers((0.2, 0.0), (0.09, 0.06))  # of a and log s, around the mode that is invertible
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    y = series()
+    return epf.fit(MovingAverage(), y, Modes(METHOD, (HERE,)), seed=3), oracle(y), y
+
+
+def test_both_modes_are_in_the_answer(fitted):
+    result, (mean, sd, evidence), _ = fitted
+    for i, name in enumerate(("a", "s")):
+        assert result.mean[name] == pytest.approx(mean[i], abs=0.05 * sd[i])
+        assert result.sd[name] == pytest.approx(sd[i], rel=0.05)
+    assert result.log_evidence == pytest.approx(evidence, abs=0.05)
+    assert result.error.worst < 0.1
+    assert result.verdict.word == "good"
+    assert result.settings["regions"] == "2, with nodes each"
+
+
+def test_quantiles_draws_and_forecasts_know_both(fitted):
+    result, (mean, sd, _), _ = fitted
+    draws = result.sample(4000, seed=1)["a"]
+    assert 0.02 < np.mean(draws > 1.2) < 0.09
+    assert np.mean(draws) == pytest.approx(mean[0], abs=0.07 * sd[0])
+    assert result.quantile(0.5)["a"] < 0.5
+    assert result.quantile(0.999)["a"] > 2.0
+    assert np.all(np.isfinite(result.forecast(2, seed=1).mean))
+
+
+def test_the_method_is_kept_in_files(fitted, tmp_path):
+    result, _, y = fitted
+    result.save(tmp_path / "run.epf")
+    again = epf.load(tmp_path / "run.epf", MovingAverage())
+    assert again.method == result.method
+    more, same = (epf.fit(MovingAverage(), y[:4], resume_from=one, seed=3) for one in (result, again))
+    assert more.num_observations == len(y) + 4
+    assert more.mean["a"] == same.mean["a"]
+
+
+def test_a_look_finds_what_is_elsewhere(fitted):
+    """By sums over the grids, 5% of the posterior is at the other mode."""
+    _, (_, _, evidence), y = fitted
+    elsewhere = epf.fit(MovingAverage(), y, Elsewhere(METHOD, (HERE,)), seed=3)
+    share = np.exp(elsewhere.log_evidence - evidence)
+    assert 0.045 < share < 0.065
+    assert elsewhere.mean["a"] > 2.0
+
+
+@pytest.mark.slow
+def test_the_default_finds_both_modes():
+    for seed in (1, 2, 3):
+        y = series(seed)
+        mean, sd, _ = oracle(y)
+        result = epf.fit(MovingAverage(), y, seed=seed)
+        for i, name in enumerate(("a", "s")):
+            assert result.mean[name] == pytest.approx(mean[i], abs=0.1 * sd[i])
+            assert result.sd[name] == pytest.approx(sd[i], rel=0.1)
+        assert result.verdict.word == "good"
+        assert "elsewhere: " in result.settings["chosen"]
+
+
+def test_ellipses_are_of_one_model(fitted):
+    result, _, _ = fitted
+    with pytest.raises(UnsupportedModelError, match="other parameters"):
+        result.method.bind(epf.zoo.Sin())
+
+
+def ellipse(middle, scale=1.0):
+    q = len(middle)
+    return SkewStudent(jnp.asarray(middle), jnp.full(q, scale), jnp.zeros(q), jnp.ones(q), jnp.eye(q))
+
+
+def test_shares_of_regions_add_up_to_the_whole():
+    one, two, unused = ellipse([0.0, 0.0]), ellipse([8.0, 1.0], 0.5), ellipse([0.0, 0.0])
+    regions = [Region.of([], one, unused), Region.of([one], two, unused), Region.of([one, two], None, unused)]
+    z = jnp.asarray(np.random.default_rng(0).uniform(-12.0, 12.0, (1, 500, 2)))
+    shares = np.exp([region.log_share(z) for region in regions])
+    assert shares.sum(axis=0) == pytest.approx(1.0, abs=1e-5)
+    assert np.all(Region.of([], None, unused).log_share(z) == 0.0)
+    middles = jnp.asarray([[[0.0, 0.0], [8.0, 1.0]]])
+    assert np.exp([region.log_share(middles) for region in regions]) == pytest.approx(
+        np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), abs=1e-3
+    )
+    # Regions have the symmetries of the nodes: a point is inside if one of its images is.
+    mirrored = jnp.stack([z[0], -z[0]])
+    assert np.asarray(regions[1].log_share(mirrored)) == pytest.approx(
+        np.asarray(regions[1].log_share(mirrored[::-1])), abs=1e-5
+    )
+
+
+def test_a_look_has_the_program_of_the_first_run():
+    """Only numbers differ, so nothing is compiled again."""
+    first = METHOD.bind(MovingAverage())
+    state = jax.eval_shape(first.init, jax.random.key(0))
+    elsewhere = Elsewhere(METHOD, (ellipse_of(first.init(jax.random.key(0))),)).bind(MovingAverage())
+    assert jax.tree.structure(first) == jax.tree.structure(elsewhere)
+    assert [leaf.shape for leaf in jax.tree.leaves(state)] == [
+        leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(elsewhere.init, jax.random.key(0)))
+    ]
+
+
+def test_when_to_look(fitted):
+    result, _, _ = fitted
+    assert look(METHOD, None, 0.05, METHOD) is None  # no nodes
+    assert look(epf.SIR(100), None, 0.05, METHOD) is None
+    state = METHOD.bind(MovingAverage()).init(jax.random.key(0))
+    assert look(METHOD, state, 0.5, METHOD) is None  # the answer is doubted in any case
+    assert look(METHOD, state, 0.05, METHOD).ellipses == (ellipse_of(state),)
+    again = look(result.method, result.state, 0.05, METHOD)
+    assert again.ellipses[:1] == result.method.ellipses
+    full = dataclasses.replace(result.method, ellipses=(*again.ellipses, HERE))
+    assert len(full.ellipses) == MOST - 1
+    assert look(full, result.state, 0.05, METHOD) is None
+
+
+def test_the_share_of_two_runs():
+    assert share_of(-10.0, -10.0) == pytest.approx(0.5)
+    assert share_of(-2000.0, -10.0) == 0.0
+    assert share_of(-10.0, -2000.0) == 1.0
+
+
+LABELS = ("a", "s")
+STATE = {}
+
+
+def answer(method, log_evidence, mean, error=0.05, seconds=1.0):
+    """What a search looks at in a result: nodes at some place, an answer and its error."""
+    if "nodes" not in STATE:
+        STATE["nodes"] = METHOD.bind(MovingAverage()).init(jax.random.key(0))
+    found = {name: np.full((2, 2), error if name == "expansion" else 0.0) for name in PARTS}
+    record = SimpleNamespace(mean=np.array([[mean, 0.0]]), sd=np.ones((1, 2)))
+    state = (
+        STATE["nodes"]
+        if not isinstance(method, Modes)
+        else BanksState((_side_by_side(STATE["nodes"], 2),), np.zeros(2))
+    )
+    facts = {"seconds_of_steps": seconds, "interrupted": False, "settings": {"filters": "Kalman"}}
+    facts |= {"method_facts": MethodFacts(), "parameters": parameters(MovingAverage()), "log_evidence": log_evidence}
+    return SimpleNamespace(error=Certificate(LABELS, found), record=record, state=state, method=method, **facts)
+
+
+def _side_by_side(state, count):
+    return jax.tree.map(lambda leaf: jnp.stack([leaf] * count), state)
+
+
+def searched(elsewhere, modes=None, **settings):
+    """A first run at a = 0, and what those that follow it find: their log-evidence, relative to it, and the mean of a."""
+    ran = []
+
+    def run(method):
+        ran.append(method)
+        if isinstance(method, Elsewhere):
+            return answer(method, *(elsewhere if len(method.ellipses) == 1 else (-30.0, 0.0)))
+        if isinstance(method, Modes):
+            if modes is None:
+                raise NumericalError("At t = 7 there was no number: look at the laws.", time=7)
+            return answer(method, 0.0, 2.0, error=modes)
+        return answer(method, 0.0, 0.0)
+
+    result, search = reach(METHOD, run, 0.1, **{"budget": 60.0, **settings})
+    doubts = [caveat.sentence for caveat in result.method_facts.caveats if caveat.level]
+    return result, [type(method).__name__ for method in ran], search.notes, doubts
+
+
+def test_nothing_elsewhere_changes_nothing():
+    result, ran, notes, doubts = searched((-12.0, 5.0))
+    assert ran == ["MarginalEPF", "Elsewhere"]
+    assert notes[-1] == "elsewhere: 6e-06 of the posterior"
+    assert isinstance(result.method, epf.MarginalEPF)
+    assert doubts == []
+
+
+def test_a_mode_elsewhere_gets_nodes_of_its_own_and_what_is_left_is_looked_at_again():
+    """The new answer counts, even if its own error is larger: the old one spoke of one mode alone."""
+    result, ran, notes, doubts = searched((-1.0, 5.0), modes=0.09)
+    assert ran == ["MarginalEPF", "Elsewhere", "Modes", "Elsewhere"]
+    assert isinstance(result.method, Modes)
+    assert notes[1:3] == ["elsewhere: 0.3 of the posterior", "128 nodes for each mode: error 0.09 (expansion)"]
+    assert doubts == []
+
+
+@pytest.mark.parametrize(("settings", "failed"), [({"budget": 2.5}, False), ({}, True)])
+def test_a_mode_that_cannot_be_had_is_told(settings, failed):
+    """The budget ends, or the run with both modes fails: the answer of one mode is left, and doubted."""
+    result, ran, _, doubts = searched((-1.0, 5.0), **settings)
+    assert ran == ["MarginalEPF", "Elsewhere", *(["Modes"] if failed else [])]
+    assert isinstance(result.method, epf.MarginalEPF)
+    assert doubts[0] == "Another mode has 0.27 of the posterior: a near 5, where this answer has 0 (sd 1)."
+    assert len(doubts) == 1 + failed
+
+
+def test_nobody_looks_where_the_budget_has_ended():
+    assert searched((-1.0, 5.0), budget=1.5)[1] == ["MarginalEPF"]
+    assert searched((-1.0, 5.0), budget=4.5)[1][:2] == ["MarginalEPF", "Elsewhere"]
