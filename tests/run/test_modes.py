@@ -186,16 +186,15 @@ def test_a_look_has_the_program_of_the_first_run():
 
 def test_when_to_look(fitted):
     result, _, _ = fitted
-    assert look(METHOD, None, 0.05, METHOD) is None  # no nodes
-    assert look(epf.SIR(100), None, 0.05, METHOD) is None
+    assert look(METHOD, None, METHOD) is None  # no nodes
+    assert look(epf.SIR(100), None, METHOD) is None
     state = METHOD.bind(MovingAverage()).init(jax.random.key(0))
-    assert look(METHOD, state, 0.5, METHOD) is None  # the answer is doubted in any case
-    assert look(METHOD, state, 0.05, METHOD).ellipses == (ellipse_of(state),)
-    again = look(result.method, result.state, 0.05, METHOD)
+    assert look(METHOD, state, METHOD).ellipses == (ellipse_of(state),)
+    again = look(result.method, result.state, METHOD)
     assert again.ellipses[:1] == result.method.ellipses
     full = dataclasses.replace(result.method, ellipses=(*again.ellipses, HERE))
     assert len(full.ellipses) == MOST - 1
-    assert look(full, result.state, 0.05, METHOD) is None
+    assert look(full, result.state, METHOD) is None
 
 
 def test_the_share_of_two_runs():
@@ -228,7 +227,7 @@ def _side_by_side(state, count):
     return jax.tree.map(lambda leaf: jnp.stack([leaf] * count), state)
 
 
-def searched(elsewhere, modes=None, **settings):
+def searched(elsewhere, modes=None, first=0.05, **settings):
     """A first run at a = 0, and what those that follow it find: their log-evidence, relative to it, and the mean of a."""
     ran = []
 
@@ -240,7 +239,7 @@ def searched(elsewhere, modes=None, **settings):
             if modes is None:
                 raise NumericalError("At t = 7 there was no number: look at the laws.", time=7)
             return answer(method, 0.0, 2.0, error=modes)
-        return answer(method, 0.0, 0.0)
+        return answer(method, 0.0, 0.0, error=first)
 
     result, search = reach(METHOD, run, 0.1, **{"budget": 60.0, **settings})
     doubts = [caveat.sentence for caveat in result.method_facts.caveats if caveat.level]
@@ -277,3 +276,8 @@ def test_a_mode_that_cannot_be_had_is_told(settings, failed):
 def test_nobody_looks_where_the_budget_has_ended():
     assert searched((-1.0, 5.0), budget=1.5)[1] == ["MarginalEPF"]
     assert searched((-1.0, 5.0), budget=4.5)[1][:2] == ["MarginalEPF", "Elsewhere"]
+
+
+def test_nobody_looks_where_the_answer_is_not_sure():
+    """The verdict says enough. (More nodes do not help here.)"""
+    assert set(searched((-1.0, 5.0), first=0.5)[1]) == {"MarginalEPF"}

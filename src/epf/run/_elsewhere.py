@@ -15,17 +15,23 @@ from epf.filters.marginal._marginal import MarginalEPF
 from epf.filters.marginal._region import MOST
 from epf.run._default import Round, core
 
-_ANSWERED = 0.3  # posterior sds: with a larger error nodes are not at one mode, and the verdict says enough
+_SURE = 0.3  # posterior sds: with a larger error nodes are not at one mode, and the verdict says enough
+_NEGLIGIBLE = 1e-5  # of the posterior, however far away it is
 _CHANGED = 0.5  # times the accuracy: what is elsewhere matters if it changes means or sds by more
 
 
-def look(method: Filter, state: Any, error: float, smallest: Any) -> Elsewhere | None:
-    """The run to follow one with this method, state and error, made like the method `smallest`; None if none should."""
+def is_sure(error: float) -> bool:
+    """Whether a run with this error is sure of its own mode."""
+    return error <= _SURE
+
+
+def look(method: Filter, state: Any, like: Any) -> Elsewhere | None:
+    """The run to follow one with this method and state, with the method `like`; None where there are no nodes."""
     known = getattr(method, "ellipses", ())
-    is_sure = isinstance(core(method), MarginalEPF) and isinstance(smallest, MarginalEPF) and error <= _ANSWERED
-    if not is_sure or len(known) >= MOST - 1 or (ellipse := ellipse_of(state)) is None:
+    has_nodes = isinstance(core(method), MarginalEPF) and isinstance(core(like), MarginalEPF)
+    if not has_nodes or len(known) >= MOST - 1 or (ellipse := ellipse_of(state)) is None:
         return None
-    return Elsewhere(smallest, (*known, ellipse))
+    return Elsewhere(core(like), (*known, ellipse))
 
 
 class Missed(NamedTuple):
@@ -44,7 +50,7 @@ def missed(chosen: Round, elsewhere: Round, share: float, accuracy: float) -> Mi
     mean = weights @ means
     sd = np.sqrt(weights @ (sds**2 + (means - mean) ** 2))
     changed = np.maximum(np.abs(mean - means[0]), np.abs(sd - sds[0])) / np.where(sd > 0.0, sd, 1.0)
-    if not np.nanmax(changed, initial=0.0) > _CHANGED * accuracy:
+    if share < _NEGLIGIBLE or not np.nanmax(changed, initial=0.0) > _CHANGED * accuracy:
         return None
     i = int(np.nanargmax(changed))
     there, here = f"{chosen.error.labels[i]} near {means[1, i]:.3g}", f"{means[0, i]:.3g} (sd {sds[0, i]:.2g})"

@@ -42,7 +42,7 @@ from epf.run._default import (
     is_affordable,
     made_of,
 )
-from epf.run._elsewhere import look, missed, share_of
+from epf.run._elsewhere import is_sure, look, missed, share_of
 from epf.storage._fingerprint import describe, rebuild
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ class Growth:
             found, larger = _found(stream), None
             if self.rounds < MOST_ROUNDS:
                 larger = enlarged(stream.method, found, self.accuracy, MOST_AT_ONCE)
-            if larger is None and t.bit_length() % 2:
-                larger = look(stream.method, stream._state, found.error.worst, core(stream.method))
+            if larger is None and t.bit_length() % 2 and is_sure(found.error.worst):
+                larger = look(stream.method, stream._state, stream.method)
             return larger
         except Exception:  # whatever it is, the update itself has succeeded
             return None

@@ -9,7 +9,7 @@ from epf.filters._base import Caveat, Filter
 from epf.filters._modes import Elsewhere
 from epf.results._result import Result
 from epf.run._default import MOST_ROUNDS, Round, contradiction, enlarged, failed
-from epf.run._elsewhere import look, missed, share_of
+from epf.run._elsewhere import is_sure, look, missed, share_of
 
 _LOOK = 0.25  # of the budget, which a look elsewhere may take even if all is spent
 
@@ -32,8 +32,11 @@ class Search:
         self._chosen: Round | None = None
         self._failed: list[Caveat] = []
         self._missing: Caveat | None = None
-        self._smallest: Result | None = None
-        self._log_mass = -np.inf  # the evidence of all regions together, by the smallest method
+        self._looked = False
+        self._first: Result | None = (
+            None  # that is sure of its answer: the smallest, and so looks are made by its method
+        )
+        self._log_mass = -np.inf  # the evidence of all regions together, by that method
 
     def take(self, result: Result) -> None:
         """The result of `method`."""
@@ -52,15 +55,13 @@ class Search:
         self.notes.append(str(one))
         if self.best is None or (_worst(result) <= _worst(self.best) and not result.interrupted):
             self.best, self._chosen = result, one
-        if self._smallest is None:
-            self._smallest, self._log_mass = result, result.log_evidence
+        if self._first is None and is_sure(_worst(result)):
+            self._first, self._log_mass = result, result.log_evidence
         most = self._left / max(one.seconds, 1e-3)
         done = result.interrupted or len(self.rounds) == MOST_ROUNDS
         self.method = None if done else enlarged(self.method, result, self._accuracy, most)
-        affordable = self._smallest.seconds_of_steps <= max(self._left, self._least)
-        if self.method is None and not result.interrupted and affordable:
-            assert self._chosen is not None
-            self.method = look(self._chosen.method, self.best.state, _worst(self.best), self._smallest.method)
+        if self.method is None and not result.interrupted:
+            self.method = self._look()
 
     def fail(self, error: Exception) -> None:
         """A larger run failed: what the smaller ones have found is not lost. Where nothing is elsewhere, no run succeeds."""
@@ -80,14 +81,26 @@ class Search:
     def _contradictions(self) -> list[Caveat]:
         if (chosen := self._chosen) is None:
             return []
-        return [found for one in self.rounds if one is not chosen for found in contradiction(chosen, one)][:1]
+        # After a look, exact filters are not contradicted by a run that was not sure of its own answer.
+        others = [one for one in self.rounds if one is not chosen]
+        if self._looked and not chosen.inside:
+            others = [one for one in others if is_sure(one.error.worst)]
+        return [found for one in others for found in contradiction(chosen, one)][:1]
+
+    def _look(self) -> Filter | None:
+        """A look elsewhere, if there is an answer, and the budget allows."""
+        if self._first is None or self._first.seconds_of_steps > max(self._left, self._least):
+            return None
+        assert self._chosen is not None
+        assert self.best is not None
+        return look(self._chosen.method, self.best.state, self._first.method) if is_sure(_worst(self.best)) else None
 
     def _compared(self, elsewhere: Result, method: Elsewhere) -> Filter | None:
         """The method with nodes there too, if what is elsewhere changes the answer."""
         assert self._chosen is not None
         if elsewhere.interrupted:
             return None
-        share = share_of(elsewhere.log_evidence, self._log_mass)
+        self._looked, share = True, share_of(elsewhere.log_evidence, self._log_mass)
         self._log_mass = float(np.logaddexp(self._log_mass, elsewhere.log_evidence))
         self.notes.append(f"elsewhere: {share:.1g} of the posterior")
         found = missed(self._chosen, Round.of(method, elsewhere), share, self._accuracy)

@@ -18,9 +18,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from epf.model._parameters import Parameters
+from epf.model._prior_draws import prior_draws
+from epf.numerics._compile import compiled_once
 from epf.numerics._linear_algebra import cholesky, log_determinant
+from epf.numerics._remembered import remembered
 from epf.numerics._sums import mean_and_sd, quantiles
 
+_PRIOR_DRAWS = 2048
+_REACH = 4.0  # robust standard deviations, at which draws of the prior are clipped to place the first nodes
 FREEDOM = 6.0  # degrees of freedom
 _WIDER = (
     3.0  # times 1 / p: what the squared scales of the nodes are wider by; twice the posterior's sd for one parameter
@@ -60,6 +66,20 @@ class SkewStudent(eqx.Module):
         """The logarithm of its squared volume, up to a constant."""
         slopes = self.scale * self.tail * jnp.cosh(self.skew)
         return log_determinant(self.lower) + 2.0 * jnp.sum(jnp.log(slopes))
+
+
+@remembered
+def prior_proposal(params: Parameters) -> SkewStudent:
+    """The distribution for draws of the prior, clipped where its tails are heavy."""
+    return _fitted_to(params, prior_draws(params))
+
+
+@compiled_once
+def _fitted_to(params: Parameters, thetas: Float[Array, "draws p"]) -> SkewStudent:
+    draws = jax.vmap(params.unconstrain)(thetas[:_PRIOR_DRAWS])
+    low, middle, high = jnp.nanquantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
+    reach = _REACH * 0.5 * (high - low)
+    return fitted(jnp.clip(draws, middle - reach, middle + reach), jnp.full(_PRIOR_DRAWS, 1.0 / _PRIOR_DRAWS))
 
 
 def white_log_density(white: Float[Array, "many p"]) -> Float[Array, " many"]:

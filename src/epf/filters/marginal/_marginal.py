@@ -19,11 +19,12 @@ from epf.filters._base import Filter
 from epf.filters._kalman import BoundKalman, Kalman
 from epf.filters._layout import Layout
 from epf.filters.marginal._coefficients import coefficients_of, without
+from epf.filters.marginal._distribution import prior_proposal
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._known import KnownFilter
 from epf.filters.marginal._lookouts import lookouts_of
-from epf.filters.marginal._marginal_nodes import MarginalNodes, prior_proposal
+from epf.filters.marginal._marginal_nodes import MarginalNodes
 from epf.filters.marginal._nodes import Points
 from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.filters.marginal._rao_blackwell import RaoBlackwellised

@@ -31,23 +31,20 @@ from epf.filters.marginal._region import Region
 from epf.filters.marginal._surface import Surface, weighted_points
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
-from epf.model._prior_draws import prior_draws
 from epf.model.structure._symmetries import Symmetries
-from epf.numerics._compile import compiled_once
 from epf.numerics._keys import packed, unpacked
-from epf.numerics._remembered import remembered
+from epf.polynomial._kriging import terms
 
 NONE = -1  # `replayed` while there are no new filters
 _FEW = 0.3  # share of the nodes: new ones are drawn when the effective number falls below it
 _LEAST = 0.25  # share of the nodes: the least effective number under a flattened posterior
+_ENOUGH = 6.0  # times a quadratic's coefficients: as many effective nodes are enough, of however many
 _HARDLY = 0.1, 16  # share of the nodes, or effective nodes: with fewer, filters with particles do not wait
 _HOPELESS = 4.0  # effective nodes: with fewer, another try is made soon
 _NOISY = 2.0  # squared nats, of the mean of a node's streams, without what all nodes have in common
 _PROGRESS = 0.8  # new nodes help if this share of their effective number is above that of the old
 _HIGHER = 1.0  # nats of evidence that new nodes must have found more, to be better in any case
 _NARROWER = 0.5  # log of the squared volume, by which new nodes must be closer together to be better in any case
-_PRIOR_DRAWS = 2048
-_REACH = 4.0  # robust standard deviations, at which draws of the prior are clipped to place the first nodes
 
 
 class MarginalState(eqx.Module):
@@ -282,7 +279,7 @@ class MarginalNodes(ReplayingFilter):
         """The state with new nodes, drawn from a distribution near the posterior."""
         old, surface = state.old, state.surface
         white, smooth = weighted_points(old, surface, self.points.surface)
-        flat, power = flattened(old.log_weights, _LEAST * self.nodes)
+        flat, power = flattened(old.log_weights, min(_LEAST * self.nodes, _ENOUGH * terms(self.rest.free_size)))
         own = jnp.pad(jax.nn.softmax(flat), (0, white.shape[0] - self.nodes))
         weights = jnp.where(surface.trusted, smooth, own)
         # A flattened posterior is wide enough: with a margin on top the nodes would never contract.
@@ -323,20 +320,6 @@ class MarginalNodes(ReplayingFilter):
     def _of_nodes(self, values: Array, summary: Any = jnp.mean) -> Shaped[Array, " nodes"]:
         """One value per node, from one per filter."""
         return summary(values.reshape(self.filters.streams, -1), axis=0)[: self.nodes]
-
-
-@remembered
-def prior_proposal(params: Parameters) -> SkewStudent:
-    """The distribution for draws of the prior, clipped where its tails are heavy."""
-    return _fitted_to(params, prior_draws(params))
-
-
-@compiled_once
-def _fitted_to(params: Parameters, thetas: Float[Array, "draws p"]) -> SkewStudent:
-    draws = jax.vmap(params.unconstrain)(thetas[:_PRIOR_DRAWS])
-    low, middle, high = jnp.nanquantile(draws, jnp.array([0.16, 0.5, 0.84]), axis=0)
-    reach = _REACH * 0.5 * (high - low)
-    return fitted(jnp.clip(draws, middle - reach, middle + reach), jnp.full(_PRIOR_DRAWS, 1.0 / _PRIOR_DRAWS))
 
 
 def required(past: Past | None) -> Past:
