@@ -76,7 +76,7 @@ def run_of(method, seconds=0.1, mean=0.0, sd=1.0, **parts):
     facts = {"seconds_of_steps": seconds, "interrupted": False, "settings": {}, "method_facts": MethodFacts()}
     facts["parameters"] = parameters(KNOWN)
     record = SimpleNamespace(mean=np.array([[mean]]), sd=np.array([[sd]]))
-    return SimpleNamespace(error=error, record=record, **facts, state=None, log_evidence=0.0, method=method)
+    return SimpleNamespace(error=error, record=record, **facts, bound=None, state=None, log_evidence=0.0, method=method)
 
 
 def test_the_method_is_chosen_by_the_model():

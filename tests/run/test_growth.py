@@ -12,6 +12,7 @@ import epf
 from epf.errors import CheckpointError
 from epf.run import _growth
 from epf.run._warnings import failure
+from epf.storage._fingerprint import describe
 from models import AR
 
 
@@ -40,6 +41,12 @@ def small(monkeypatch):
     monkeypatch.setattr(_growth, "_FIRST", 8)
     monkeypatch.setattr(_growth, "MOST_AT_ONCE", 4)
     monkeypatch.setattr(_growth, "MOST_ROUNDS", 1)
+
+
+def forged(**settings):
+    """The description of a method with settings that it never has."""
+    method = describe(LARGE)
+    return {**method, "fields": {**method["fields"], **settings}}
 
 
 def fed(stream, until):
@@ -189,8 +196,7 @@ def test_a_larger_method_that_is_overdue_takes_over_after_an_update(small, tmp_p
     """A stream that was just loaded has no record to compare it with."""
     fed(epf.Stream(Timed(), SMALL), 12).save(tmp_path / "run.epf")
     stream = epf.Stream.load(tmp_path / "run.epf", Timed())
-    sizes = {"particles": 8, "nodes": 64, "exact": False}
-    facts = {"accuracy": (0.01).hex(), "rounds": 0, "began": 2, "sizes": sizes}
+    facts = {"accuracy": (0.01).hex(), "rounds": 0, "began": 2, "method": describe(LARGE)}
     stream._growth = _growth.Growth.loaded("run.epf", facts, stream)
     assert stream.method == SMALL
     assert fed(stream, 13).method == LARGE
@@ -199,20 +205,23 @@ def test_a_larger_method_that_is_overdue_takes_over_after_an_update(small, tmp_p
 
 @pytest.mark.parametrize(
     "growth",
-    [{}, 3, {"accuracy": "x", "rounds": 0, "began": 0, "sizes": {}}]
+    [{}, 3, {"accuracy": "x", "rounds": 0, "began": 0}, {"accuracy": (0.1).hex(), "rounds": 0, "began": 99}]
     + [
-        {"accuracy": (0.1).hex(), "rounds": 0, "began": began, "sizes": sizes}
-        for began, sizes in [
-            (99, {}),
-            (4, {"particles": -1}),
-            (4, {"nodes": 2**30}),
-            (4, {"catch_up": 3}),
-            (4, {"points": 10**6}),
-        ]
+        {"accuracy": (0.1).hex(), "rounds": 0, "began": 4, "method": method}
+        for method in (
+            3,
+            describe(epf.SIR(10)),
+            forged(particles=-1),
+            forged(particles=2**21),
+            forged(nodes=2**30),
+            forged(points=10**6),
+            forged(other=1),
+        )
     ]
     + [
-        {"accuracy": (0.1).hex(), "rounds": 0, "began": 4, "sizes": {}, "doubts": doubts}
-        for doubts in (3, [3], [[1]], [[1, 2]], [[3, "a"]], [[1.0, "a"]])
+        {"accuracy": (0.1).hex(), "rounds": 0, "began": 4, name: value}
+        for wrong in (3, [1], [1, 2], [3, "a"], [1.0, "a"])
+        for name, value in (("doubts", [wrong]), ("mode", wrong))
     ],
     ids=json.dumps,
 )
@@ -223,7 +232,7 @@ def test_a_forged_header_is_refused(small, growth):
 
 
 def test_a_file_of_before_has_no_doubts(small):
-    facts = {"accuracy": (0.1).hex(), "rounds": 1, "began": 4, "sizes": {}}
+    facts = {"accuracy": (0.1).hex(), "rounds": 1, "began": 4, "sizes": {}}  # and names methods in another way
     assert _growth.Growth.loaded("run.epf", facts, fed(epf.Stream(Timed(), SMALL), 5)).doubts == ()
 
 

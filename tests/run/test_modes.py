@@ -1,6 +1,7 @@
 """Other modes: found by a run outside of where the nodes are, and learnt by nodes of their own."""
 
 import dataclasses
+import functools
 from types import SimpleNamespace
 
 import jax
@@ -15,13 +16,13 @@ from scipy.stats import halfnorm, norm
 import epf
 from epf.errors import NumericalError, UnsupportedModelError
 from epf.filters._modes import Elsewhere, Modes, ellipse_of
-from epf.filters._multiple_model import BanksState
 from epf.filters.marginal._distribution import SkewStudent
 from epf.filters.marginal._region import MOST, Region
 from epf.model._model import parameters
 from epf.results._certificate import PARTS, Certificate
 from epf.results._verdict import MethodFacts
-from epf.run._elsewhere import look, share_of
+from epf.run._default import Round
+from epf.run._elsewhere import look, missed, share_of
 from epf.run._search import reach
 
 NOISE = 0.1
@@ -173,28 +174,35 @@ def test_shares_of_regions_add_up_to_the_whole():
     )
 
 
+@functools.cache
+def nodes():
+    """A filter that has seen nothing."""
+    bound = METHOD.bind(MovingAverage())
+    return bound, bound.init(jax.random.key(0))
+
+
 def test_a_look_has_the_program_of_the_first_run():
     """Only numbers differ, so nothing is compiled again."""
-    first = METHOD.bind(MovingAverage())
-    state = jax.eval_shape(first.init, jax.random.key(0))
-    elsewhere = Elsewhere(METHOD, (ellipse_of(first.init(jax.random.key(0))),)).bind(MovingAverage())
-    assert jax.tree.structure(first) == jax.tree.structure(elsewhere)
-    assert [leaf.shape for leaf in jax.tree.leaves(state)] == [
-        leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(elsewhere.init, jax.random.key(0)))
-    ]
+    bound, _ = nodes()
+    elsewhere = Elsewhere(METHOD, (HERE,)).bind(MovingAverage())
+    assert jax.tree.structure(bound) == jax.tree.structure(elsewhere)
+    shapes = [[jnp.shape(leaf) for leaf in jax.tree.leaves(one)] for one in (bound, elsewhere)]
+    assert shapes[0] == shapes[1]
 
 
 def test_when_to_look(fitted):
     result, _, _ = fitted
-    assert look(METHOD, None, METHOD) is None  # no nodes
-    assert look(epf.SIR(100), None, METHOD) is None
-    state = METHOD.bind(MovingAverage()).init(jax.random.key(0))
-    assert look(METHOD, state, METHOD).ellipses == (ellipse_of(state),)
-    again = look(result.method, result.state, METHOD)
+    bound, state = nodes()
+    assert look(epf.SIR(100), bound, state, METHOD) is None
+    assert look(METHOD, bound, state, epf.SIR(100)) is None
+    assert look(METHOD, epf.Kalman(extended=True).bind(MovingAverage()), None, METHOD) is None  # no nodes
+    assert look(METHOD, bound, state, METHOD).ellipses == (ellipse_of(bound, state),)
+    again = look(result.method, result.bound, result.state, METHOD)
     assert again.ellipses[:1] == result.method.ellipses
+    assert again.ellipses[1][0][0] > 2.0  # what is outside of the first is at the other mode
     full = dataclasses.replace(result.method, ellipses=(*again.ellipses, HERE))
     assert len(full.ellipses) == MOST - 1
-    assert look(full, result.state, METHOD) is None
+    assert look(full, result.bound, result.state, METHOD) is None
 
 
 def test_the_share_of_two_runs():
@@ -203,28 +211,15 @@ def test_the_share_of_two_runs():
     assert share_of(-10.0, -2000.0) == 1.0
 
 
-LABELS = ("a", "s")
-STATE = {}
-
-
 def answer(method, log_evidence, mean, error=0.05, seconds=1.0):
     """What a search looks at in a result: nodes at some place, an answer and its error."""
-    if "nodes" not in STATE:
-        STATE["nodes"] = METHOD.bind(MovingAverage()).init(jax.random.key(0))
     found = {name: np.full((2, 2), error if name == "expansion" else 0.0) for name in PARTS}
     record = SimpleNamespace(mean=np.array([[mean, 0.0]]), sd=np.ones((1, 2)))
-    state = (
-        STATE["nodes"]
-        if not isinstance(method, Modes)
-        else BanksState((_side_by_side(STATE["nodes"], 2),), np.zeros(2))
-    )
+    bound, state = nodes()
     facts = {"seconds_of_steps": seconds, "interrupted": False, "settings": {"filters": "Kalman"}}
     facts |= {"method_facts": MethodFacts(), "parameters": parameters(MovingAverage()), "log_evidence": log_evidence}
-    return SimpleNamespace(error=Certificate(LABELS, found), record=record, state=state, method=method, **facts)
-
-
-def _side_by_side(state, count):
-    return jax.tree.map(lambda leaf: jnp.stack([leaf] * count), state)
+    error = Certificate(("a", "s"), found)
+    return SimpleNamespace(error=error, record=record, bound=bound, state=state, method=method, **facts)
 
 
 def searched(elsewhere, modes=None, first=0.05, **settings):
@@ -281,3 +276,18 @@ def test_nobody_looks_where_the_budget_has_ended():
 def test_nobody_looks_where_the_answer_is_not_sure():
     """The verdict says enough. (More nodes do not help here.)"""
     assert set(searched((-1.0, 5.0), first=0.5)[1]) == {"MarginalEPF"}
+
+
+def test_a_run_with_both_modes_that_is_not_sure_is_not_the_answer():
+    result, ran, _, doubts = searched((-1.0, 5.0), modes=5.0)
+    assert ran[:3] == ["MarginalEPF", "Elsewhere", "Modes"]
+    assert isinstance(result.method, epf.MarginalEPF)
+    assert doubts[0].startswith("Another mode has 0.27 of the posterior")
+
+
+def test_a_look_that_is_not_sure_counts_if_its_filters_are_exact():
+    method = Elsewhere(METHOD, (HERE,))
+    here, there = (Round.of(method, answer(method, 0.0, mean, error)) for mean, error in ((0.0, 0.05), (5.0, 2.0)))
+    assert missed(here, there, 0.3, 0.1).method == Modes(METHOD, (HERE,))
+    assert missed(here, there._replace(inside="points"), 0.3, 0.1) is None
+    assert missed(here, there, 1e-6, 0.1) is None

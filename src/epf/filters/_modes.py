@@ -18,6 +18,7 @@ from epf.filters.marginal._marginal_nodes import MarginalNodes, MarginalState
 from epf.filters.marginal._region import MOST, Region, spread_over
 from epf.model._model import StateSpaceModel
 from epf.model._settings import Rule, instance, setting
+from epf.numerics._compile import compiled_once
 
 Ellipse = tuple[Any, ...]
 """A distribution of nodes as plain numbers, so that a file can have it: its fields, in their order."""
@@ -84,13 +85,20 @@ class BoundModes(ReplayingMultipleModel):
         }
 
 
-def ellipse_of(state: Any) -> Ellipse | None:
-    """Where the nodes of a marginal filter are, or those of the last bank of several; None for a filter without nodes."""
-    nodes = state.groups[0] if (several := isinstance(state, BanksState)) else state
-    if not isinstance(nodes, MarginalState):
+def ellipse_of(bound: Any, state: Any) -> Ellipse | None:
+    """Where the posterior of a marginal filter is, or that of the last bank of several; None for one without nodes."""
+    if isinstance(bound, BoundModes):
+        arrays, settings = eqx.partition((bound.groups[0].bank, state.groups[0]), eqx.is_array)
+        bound, state = eqx.combine(jax.tree.map(lambda leaf: leaf[-1], arrays), settings)
+    if not isinstance(bound, MarginalNodes):
         return None
-    parts = (getattr(nodes.old.proposal, name) for name in SkewStudent.__dataclass_fields__)
-    return tuple(_as_tuples((part[-1] if several else part).tolist()) for part in parts)
+    found = _near(bound, state)
+    return tuple(_as_tuples(getattr(found, name).tolist()) for name in SkewStudent.__dataclass_fields__)
+
+
+@compiled_once
+def _near(bound: MarginalNodes, state: MarginalState) -> SkewStudent:
+    return bound.near(state)
 
 
 def _banks(inner: MarginalEPF, ellipses: tuple[Ellipse, ...], model: StateSpaceModel, u: Array | None) -> list[Any]:

@@ -17,7 +17,6 @@ from epf.run._default import Round, core
 
 _SURE = 0.3  # posterior sds: with a larger error nodes are not at one mode, and the verdict says enough
 _NEGLIGIBLE = 1e-5  # of the posterior, however far away it is
-_CHANGED = 0.5  # times the accuracy: what is elsewhere matters if it changes means or sds by more
 
 
 def is_sure(error: float) -> bool:
@@ -25,11 +24,11 @@ def is_sure(error: float) -> bool:
     return error <= _SURE
 
 
-def look(method: Filter, state: Any, like: Any) -> Elsewhere | None:
+def look(method: Filter, bound: Any, state: Any, like: Any) -> Elsewhere | None:
     """The run to follow one with this method and state, with the method `like`; None where there are no nodes."""
     known = getattr(method, "ellipses", ())
     has_nodes = isinstance(core(method), MarginalEPF) and isinstance(core(like), MarginalEPF)
-    if not has_nodes or len(known) >= MOST - 1 or (ellipse := ellipse_of(state)) is None:
+    if not has_nodes or len(known) >= MOST - 1 or (ellipse := ellipse_of(bound, state)) is None:
         return None
     return Elsewhere(core(like), (*known, ellipse))
 
@@ -42,15 +41,20 @@ class Missed(NamedTuple):
 
 
 def missed(chosen: Round, elsewhere: Round, share: float, accuracy: float) -> Missed | None:
-    """What a look means for the chosen answer; None if that hardly changes when it gets what is elsewhere."""
+    """What a look means for the chosen answer; None if that hardly changes when it gets what is elsewhere.
+
+    Particles and points can claim any evidence where they are too few, and say so in their error. Exact filters cannot.
+    """
     looked = elsewhere.method
     assert isinstance(looked, Elsewhere)
+    if elsewhere.inside and not is_sure(elsewhere.error.worst):
+        return None
     means, sds = (np.stack(parts) for parts in zip(chosen.answer, elsewhere.answer, strict=True))
     weights = np.array([1.0 - share, share])
     mean = weights @ means
     sd = np.sqrt(weights @ (sds**2 + (means - mean) ** 2))
     changed = np.maximum(np.abs(mean - means[0]), np.abs(sd - sds[0])) / np.where(sd > 0.0, sd, 1.0)
-    if share < _NEGLIGIBLE or not np.nanmax(changed, initial=0.0) > _CHANGED * accuracy:
+    if share < _NEGLIGIBLE or not np.nanmax(changed, initial=0.0) > accuracy:
         return None
     i = int(np.nanargmax(changed))
     there, here = f"{chosen.error.labels[i]} near {means[1, i]:.3g}", f"{means[0, i]:.3g} (sd {sds[0, i]:.2g})"

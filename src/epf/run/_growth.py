@@ -55,6 +55,7 @@ _TAKEN = (
     *("method", "log_evidence", "_bound", "_start", "_stepper", "_packed", "_replayed", "_buffer"),
     *("_info", "_row", "_error", "_error_before", "_collapsed", "_invalid"),
 )
+_MOST_BYTES = 1 << 24  # of a file whose method a header may name: as many particles as `is_affordable` allows
 _LARGER = (MarginalEPF, MultipleModel, Elsewhere)  # the methods that a stream grows by
 
 
@@ -94,7 +95,7 @@ class Growth:
             if self.rounds < MOST_ROUNDS:
                 larger = enlarged(stream.method, found, self.accuracy, MOST_AT_ONCE)
             if larger is None and t.bit_length() % 2 and is_sure(found.error.worst):
-                larger = look(stream.method, stream._state, stream.method)
+                larger = look(stream.method, stream._bound, stream._state, stream.method)
             return larger
         except Exception:  # whatever it is, the update itself has succeeded
             return None
@@ -115,7 +116,7 @@ class Growth:
             growth.doubts = tuple(Caveat(*one) for one in facts.get("doubts", ()))
             growth.mode = None if facts.get("mode") is None else Caveat(*facts["mode"])
             began, method = int(facts["began"]), facts.get("method")
-            larger = None if method is None else rebuild(method, path.stat().st_size, _LARGER)
+            larger = None if method is None else rebuild(method, _MOST_BYTES, _LARGER)
             sound = growth.accuracy > 0.0 and 0 <= growth.rounds <= MOST_ROUNDS
             for level, sentence in doubts_of(growth):
                 sound &= type(level) is int and 0 <= level < len(LEVELS) and isinstance(sentence, str)

@@ -33,10 +33,10 @@ class Search:
         self._failed: list[Caveat] = []
         self._missing: Caveat | None = None
         self._looked = False
-        self._first: Result | None = (
-            None  # that is sure of its answer: the smallest, and so looks are made by its method
-        )
-        self._log_mass = -np.inf  # the evidence of all regions together, by that method
+        self._first: Result | None = None
+        """The first, and smallest, that was sure of its answer: looks are made by its method."""
+        self._log_mass = -np.inf
+        """The evidence of all regions together, by that method."""
 
     def take(self, result: Result) -> None:
         """The result of `method`."""
@@ -48,7 +48,7 @@ class Search:
         one = Round.of(self.method, result, result.seconds_of_steps)
         if result.interrupted:  # it has seen fewer observations: it contradicts nothing
             one = one._replace(answer=np.full_like(one.answer, np.nan))
-        if self._missing is not None and not result.interrupted:
+        if self._missing is not None and is_sure(_worst(result)) and not result.interrupted:
             # The answers without that mode are no longer in question.
             self.rounds, self.best, self._missing = [], None, None
         self.rounds.append(one)
@@ -58,9 +58,9 @@ class Search:
         if self._first is None and is_sure(_worst(result)):
             self._first, self._log_mass = result, result.log_evidence
         most = self._left / max(one.seconds, 1e-3)
-        done = result.interrupted or len(self.rounds) == MOST_ROUNDS
+        done = result.interrupted or len(self.rounds) >= MOST_ROUNDS
         self.method = None if done else enlarged(self.method, result, self._accuracy, most)
-        if self.method is None and not result.interrupted:
+        if self.method is None and not result.interrupted and self._missing is None:
             self.method = self._look()
 
     def fail(self, error: Exception) -> None:
@@ -93,7 +93,9 @@ class Search:
             return None
         assert self._chosen is not None
         assert self.best is not None
-        return look(self._chosen.method, self.best.state, self._first.method) if is_sure(_worst(self.best)) else None
+        if not is_sure(_worst(self.best)):
+            return None
+        return look(self._chosen.method, self.best.bound, self.best.state, self._first.method)
 
     def _compared(self, elsewhere: Result, method: Elsewhere) -> Filter | None:
         """The method with nodes there too, if what is elsewhere changes the answer."""

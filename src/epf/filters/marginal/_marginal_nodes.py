@@ -277,6 +277,11 @@ class MarginalNodes(ReplayingFilter):
 
     def _begin(self, state: MarginalState) -> MarginalState:
         """The state with new nodes, drawn from a distribution near the posterior."""
+        fresh = self._fresh(self.near(state), state.rounds, state.seed)
+        return eqx.tree_at(lambda s: (s.new, s.replayed), state, (fresh, jnp.zeros_like(state.replayed)))
+
+    def near(self, state: MarginalState) -> SkewStudent:
+        """A distribution near the posterior, or near a flattened one where few nodes count."""
         old, surface = state.old, state.surface
         white, smooth = weighted_points(old, surface, self.points.surface)
         flat, power = flattened(old.log_weights, min(_LEAST * self.nodes, _ENOUGH * terms(self.rest.free_size)))
@@ -288,9 +293,7 @@ class MarginalNodes(ReplayingFilter):
         z = self.images.nearest(old.proposal, old.proposal.point(white), old.z[jnp.argmax(old.log_posterior)])
         proposal = fitted(z, weights, wider)
         sound = jnp.isfinite(proposal.log_volume) & jnp.all(jnp.isfinite(proposal.middle))
-        proposal = jax.tree.map(lambda new, old: jnp.where(sound, new, old), proposal, old.proposal)
-        fresh = self._fresh(proposal, state.rounds, state.seed)
-        return eqx.tree_at(lambda s: (s.new, s.replayed), state, (fresh, jnp.zeros_like(state.replayed)))
+        return jax.tree.map(lambda new, old: jnp.where(sound, new, old), proposal, old.proposal)
 
     def _fresh(self, proposal: SkewStudent, number: Array, seed: UInt32[Array, "3"]) -> Nodes:
         """New nodes, whose filters have seen nothing yet."""
