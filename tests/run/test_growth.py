@@ -10,7 +10,10 @@ import pytest
 
 import epf
 from epf.errors import CheckpointError
+from epf.filters._base import Caveat
+from epf.filters._modes import Modes
 from epf.run import _growth
+from epf.run._elsewhere import Missed
 from epf.run._warnings import failure
 from epf.storage._fingerprint import describe
 from models import AR
@@ -239,3 +242,31 @@ def test_a_file_of_before_has_no_doubts(small):
 def test_accuracy_is_checked():
     with pytest.raises(epf.errors.SettingError, match="accuracy"):
         epf.Stream(Timed(), accuracy=0.0)
+
+
+def test_a_stream_that_misses_a_mode_says_so_and_gets_it(small, monkeypatch, tmp_path):
+    """A look begins at t = 4 and has caught up at t = 10; nodes for both modes have at t = 24. A file in between has all."""
+    sentence = "Another mode has 0.3 of the posterior: a near 5, where this answer has 0.7 (sd 0.1)."
+    monkeypatch.setattr(_growth, "_FIRST", 4)
+    monkeypatch.setattr(_growth, "enlarged", lambda *_: None)
+    monkeypatch.setattr(_growth, "is_sure", lambda error: True)
+    monkeypatch.setattr(
+        _growth,
+        "missed",
+        lambda present, elsewhere, share, accuracy: Missed(
+            Modes(present.method, elsewhere.method.ellipses), Caveat(1, sentence)
+        ),
+    )
+    stream = fed(epf.Stream(Timed()), 9)
+    assert said(stream, sentence) == []
+    fed(stream, 10)
+    assert said(stream, sentence) == [sentence]
+    stream.save(tmp_path / "run.epf")
+    again = epf.Stream.load(tmp_path / "run.epf", Timed())
+    assert fed(again, 23).method == SMALL
+    assert said(again, sentence) == [sentence]
+    fed(again, 24)
+    assert isinstance(again.method, Modes)
+    assert said(again, sentence) == []
+    assert same(again, fed(stream, 24))
+    assert same(again, fed(epf.Stream(Timed(), again.method), 24))
