@@ -253,8 +253,8 @@ def test_a_stream_that_misses_a_mode_says_so_and_gets_it(small, monkeypatch, tmp
     monkeypatch.setattr(
         _growth,
         "missed",
-        lambda present, elsewhere, share, accuracy: Missed(
-            Modes(present.method, elsewhere.method.ellipses), Caveat(1, sentence)
+        lambda present, elsewhere, share, accuracy, where: Missed(
+            Modes(present.method, (where(),)), Caveat(1, sentence)
         ),
     )
     stream = fed(epf.Stream(Timed()), 9)

@@ -286,8 +286,7 @@ def test_a_run_with_both_modes_that_is_not_sure_is_not_the_answer():
 
 
 def test_a_look_that_is_not_sure_counts_if_its_filters_are_exact():
-    method = Elsewhere(METHOD, (HERE,))
-    here, there = (Round.of(method, answer(method, 0.0, mean, error)) for mean, error in ((0.0, 0.05), (5.0, 2.0)))
-    assert missed(here, there, 0.3, 0.1).method == Modes(METHOD, (HERE,))
-    assert missed(here, there._replace(inside="points"), 0.3, 0.1) is None
-    assert missed(here, there, 1e-6, 0.1) is None
+    here, there = (Round.of(METHOD, answer(METHOD, 0.0, mean, error)) for mean, error in ((0.0, 0.05), (5.0, 2.0)))
+    assert missed(here, there, 0.3, 0.1, lambda: HERE).method == Modes(METHOD, (HERE,))
+    assert missed(here, there._replace(inside="points"), 0.3, 0.1, lambda: HERE) is None
+    assert missed(here, there, 1e-6, 0.1, lambda: HERE) is None

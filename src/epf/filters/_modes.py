@@ -20,6 +20,8 @@ from epf.model._model import StateSpaceModel
 from epf.model._settings import Rule, instance, setting
 from epf.numerics._compile import compiled_once
 
+_FAR = 5.0 / 3.0  # times as large as regions are the ellipses that a look stays out of
+
 Ellipse = tuple[Any, ...]
 """A distribution of nodes as plain numbers, so that a file can have it: its fields, in their order."""
 
@@ -40,7 +42,7 @@ class Elsewhere(Filter):
     ellipses: tuple[Ellipse, ...] = _ellipses()
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> MarginalNodes:
-        return _banks(self.inner, self.ellipses, model, u)[-1]
+        return _banks(self.inner, self.ellipses, model, u, _FAR)[-1]
 
 
 class Modes(MultipleModel):
@@ -101,7 +103,9 @@ def _near(bound: MarginalNodes, state: MarginalState) -> SkewStudent:
     return bound.near(state)
 
 
-def _banks(inner: MarginalEPF, ellipses: tuple[Ellipse, ...], model: StateSpaceModel, u: Array | None) -> list[Any]:
+def _banks(
+    inner: MarginalEPF, ellipses: tuple[Ellipse, ...], model: StateSpaceModel, u: Array | None, reach: float = 1.0
+) -> list[Any]:
     """The filter in each ellipse, outside of those before it, and the one outside of all."""
     bound = inner.bind(model, u)
     if not isinstance(bound, MarginalNodes):
@@ -113,7 +117,7 @@ def _banks(inner: MarginalEPF, ellipses: tuple[Ellipse, ...], model: StateSpaceM
 
     def confined(k: int) -> MarginalNodes:
         inside = where[k] if k < len(where) else None
-        region = Region.of(where[:k], inside, bound.first)
+        region = Region.of(where[:k], inside, bound.first, reach)
         first = bound.first if inside is None else spread_over(inside)
         return eqx.tree_at(lambda b: (b.region, b.first), bound, (region, first))
 

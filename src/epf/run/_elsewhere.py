@@ -5,12 +5,13 @@ outside (`Elsewhere`) has the evidence of all the rest. Beside that of the first
 was missed. If it changes the answer, nodes in both places are the remedy (`Modes`).
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from epf.filters._base import Caveat, Filter
-from epf.filters._modes import Elsewhere, Modes, ellipse_of
+from epf.filters._modes import Ellipse, Elsewhere, Modes, ellipse_of
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.filters.marginal._region import MOST
 from epf.run._default import Round, core
@@ -40,13 +41,13 @@ class Missed(NamedTuple):
     doubt: Caveat
 
 
-def missed(chosen: Round, elsewhere: Round, share: float, accuracy: float) -> Missed | None:
-    """What a look means for the chosen answer; None if that hardly changes when it gets what is elsewhere.
+def missed(
+    chosen: Round, elsewhere: Round, share: float, accuracy: float, where: Callable[[], Ellipse | None]
+) -> Missed | None:
+    """What a look means for the chosen answer; None if that hardly changes when it gets what is elsewhere, `where` it is.
 
     Particles and points can claim any evidence where they are too few, and say so in their error. Exact filters cannot.
     """
-    looked = elsewhere.method
-    assert isinstance(looked, Elsewhere)
     if elsewhere.inside and not is_sure(elsewhere.error.worst):
         return None
     means, sds = (np.stack(parts) for parts in zip(chosen.answer, elsewhere.answer, strict=True))
@@ -59,7 +60,10 @@ def missed(chosen: Round, elsewhere: Round, share: float, accuracy: float) -> Mi
     i = int(np.nanargmax(changed))
     there, here = f"{chosen.error.labels[i]} near {means[1, i]:.3g}", f"{means[0, i]:.3g} (sd {sds[0, i]:.2g})"
     sentence = f"Another mode has {share:.2g} of the posterior: {there}, where this answer has {here}."
-    return Missed(Modes(core(chosen.method), looked.ellipses), Caveat(1, sentence))
+    # The mode that was found gets an ellipse: outside of it, nodes find the others as they did before.
+    known, found = getattr(chosen.method, "ellipses", ()), where()
+    assert found is not None
+    return Missed(Modes(core(chosen.method), (*known, found)), Caveat(1, sentence))
 
 
 def share_of(elsewhere: float, whole: float) -> float:

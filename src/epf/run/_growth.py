@@ -26,7 +26,7 @@ import jax
 
 from epf.errors import CheckpointError, EPFError
 from epf.filters._base import Caveat, Filter
-from epf.filters._modes import Elsewhere, Modes
+from epf.filters._modes import Elsewhere, Modes, ellipse_of
 from epf.filters._multiple_model import MultipleModel
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.results._verdict import LEVELS
@@ -195,10 +195,11 @@ class Growth:
 
     def _compare(self, stream: "Stream", present: Round, elsewhere: Round, t: int) -> None:
         """After a look elsewhere: if the answer misses another mode, the method that has it begins."""
-        assert self._larger is not None
-        share = share_of(self._larger.log_evidence, stream.log_evidence)
+        looked = self._larger
+        assert looked is not None
+        share = share_of(looked.log_evidence, stream.log_evidence)
         self._method, self._larger, self._compiled = None, None, []
-        found = missed(present, elsewhere, share, self.accuracy)
+        found = missed(present, elsewhere, share, self.accuracy, lambda: ellipse_of(looked._bound, looked._state))
         if found is not None:
             self.mode = found.doubt
             self._begin(stream, found.method, t)

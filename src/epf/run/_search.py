@@ -6,7 +6,7 @@ import numpy as np
 
 from epf.errors import NumericalError
 from epf.filters._base import Caveat, Filter
-from epf.filters._modes import Elsewhere
+from epf.filters._modes import Elsewhere, ellipse_of
 from epf.results._result import Result
 from epf.run._default import MOST_ROUNDS, Round, contradiction, enlarged, failed
 from epf.run._elsewhere import is_sure, look, missed, share_of
@@ -105,7 +105,8 @@ class Search:
         self._looked, share = True, share_of(elsewhere.log_evidence, self._log_mass)
         self._log_mass = float(np.logaddexp(self._log_mass, elsewhere.log_evidence))
         self.notes.append(f"elsewhere: {share:.1g} of the posterior")
-        found = missed(self._chosen, Round.of(method, elsewhere), share, self._accuracy)
+        there = Round.of(method, elsewhere)
+        found = missed(self._chosen, there, share, self._accuracy, lambda: ellipse_of(elsewhere.bound, elsewhere.state))
         if found is None:
             return None
         self._missing = found.doubt

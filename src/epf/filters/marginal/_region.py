@@ -6,8 +6,9 @@ So nodes can be confined to a region. An ellipse e is where a distribution of no
         r_e(theta) = exp(-(d / R)^8),        d = the distance from its middle, in its own units,
 
 nearly 1 up to some 0.7 R and nearly 0 from 1.2 R on. A filter whose prior is (1 - r_e) p(theta) finds what is elsewhere, and
-its evidence is how much that is. For ellipses e, f, ... the shares r_e, (1 - r_e) r_f, ..., (1 - r_e)(1 - r_f)... have the
-sum 1, so the posteriors of their filters, by evidence, make up the whole (`filters/_modes.py`).
+its evidence is how much that is. (It has a larger R: next to the edge there may be more of the mode inside than of another.)
+For ellipses e, f, ... the shares r_e, (1 - r_e) r_f, ..., (1 - r_e)(1 - r_f)... have the sum 1, so the posteriors of their
+filters, by evidence, make up the whole (`filters/_modes.py`).
 """
 
 from functools import lru_cache
@@ -33,15 +34,19 @@ class Region(eqx.Module):
     """With an axis for them in front."""
     sides: Float[Array, " ellipses"]
     """1 inside, -1 outside, 0 for one that does not matter."""
+    reach: Float[Array, ""]
+    """How many times as large as usual they are."""
 
     @classmethod
-    def of(cls, outside: list[SkewStudent], inside: SkewStudent | None, unused: SkewStudent) -> "Region":
+    def of(
+        cls, outside: list[SkewStudent], inside: SkewStudent | None, unused: SkewStudent, reach: float = 1.0
+    ) -> "Region":
         """Outside of some, and inside of one if it is given; `unused` takes the places of those that are left."""
         given = [*outside, *([] if inside is None else [inside])]
         left = MOST - 1 - len(given)
         ellipses = jax.tree.map(lambda *leaves: jnp.stack(leaves), *given, *([unused] * left))
         ends = [] if inside is None else [1.0]
-        return cls(ellipses, jnp.asarray([-1.0] * len(outside) + ends + [0.0] * left))
+        return cls(ellipses, jnp.asarray([-1.0] * len(outside) + ends + [0.0] * left), jnp.asarray(reach))
 
     def log_share(self, images: Float[Array, "images many q"]) -> Float[Array, " many"]:
         """Of points that are given with all of their images: an ellipse has the same images as they."""
@@ -49,7 +54,8 @@ class Region(eqx.Module):
         def one(ellipse: SkewStudent, side: Float[Array, ""]) -> Float[Array, " many"]:
             square = jax.vmap(lambda z: jnp.sum(jnp.square(ellipse.white(z)), axis=1))(images)
             least = jnp.min(jnp.where(jnp.isnan(square), jnp.inf, square), axis=0)
-            far = jnp.clip((least / radius(images.shape[2]) ** 2) ** _POWER, _NEAREST, _FARTHEST)
+            edge = jnp.square(self.reach * radius(images.shape[2]))
+            far = jnp.clip((least / edge) ** _POWER, _NEAREST, _FARTHEST)
             return jnp.where(side > 0.0, -far, jnp.where(side < 0.0, jnp.log(-jnp.expm1(-far)), 0.0))
 
         return jnp.sum(jax.vmap(one)(self.ellipses, self.sides), axis=0)
