@@ -145,7 +145,7 @@ class Nodes(eqx.Module):
     def weighed(self) -> "Nodes":
         """The nodes with their present weights: prior x likelihood / the density that the node was drawn from."""
         found = self.log_ratio + _pooled(self.values)
-        found = jnp.where(jnp.isnan(found), -jnp.inf, jnp.maximum(found, DEAD))
+        found = jnp.where(found < jnp.inf, jnp.maximum(found, DEAD), -jnp.inf)  # no number, or no density, is no weight
         correction = self._correction(found)
         log_weights = found + correction
         top = jnp.max(log_weights)
