@@ -34,6 +34,14 @@ def look(method: Filter, bound: Any, state: Any, like: Any) -> Elsewhere | None:
     return Elsewhere(core(like), (*known, ellipse))
 
 
+def counts(elsewhere: Round) -> bool:
+    """Whether the evidence of a look means anything.
+
+    Particles and points can claim any evidence where they are too few, and say so in their error. Exact filters cannot.
+    """
+    return not elsewhere.inside or is_sure(elsewhere.error.worst)
+
+
 class Missed(NamedTuple):
     """The method that misses nothing, and a doubt for as long as it has not run."""
 
@@ -44,11 +52,8 @@ class Missed(NamedTuple):
 def missed(
     chosen: Round, elsewhere: Round, share: float, accuracy: float, where: Callable[[], Ellipse | None]
 ) -> Missed | None:
-    """What a look means for the chosen answer; None if that hardly changes when it gets what is elsewhere, `where` it is.
-
-    Particles and points can claim any evidence where they are too few, and say so in their error. Exact filters cannot.
-    """
-    if elsewhere.inside and not is_sure(elsewhere.error.worst):
+    """What a look means for the chosen answer; None if that hardly changes when it gets what is elsewhere, `where` it is."""
+    if not counts(elsewhere):
         return None
     means, sds = (np.stack(parts) for parts in zip(chosen.answer, elsewhere.answer, strict=True))
     weights = np.array([1.0 - share, share])

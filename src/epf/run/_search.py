@@ -9,7 +9,7 @@ from epf.filters._base import Caveat, Filter
 from epf.filters._modes import Elsewhere, ellipse_of
 from epf.results._result import Result
 from epf.run._default import MOST_ROUNDS, Round, contradiction, enlarged, failed
-from epf.run._elsewhere import is_sure, look, missed, share_of
+from epf.run._elsewhere import counts, is_sure, look, missed, share_of
 
 _LOOK = 0.25  # of the budget, which a look elsewhere may take even if all is spent
 
@@ -102,10 +102,13 @@ class Search:
         assert self._chosen is not None
         if elsewhere.interrupted:
             return None
+        there = Round.of(method, elsewhere)
+        if not counts(there):
+            self.notes.append("elsewhere: not known")
+            return None
         self._looked, share = True, share_of(elsewhere.log_evidence, self._log_mass)
         self._log_mass = float(np.logaddexp(self._log_mass, elsewhere.log_evidence))
         self.notes.append(f"elsewhere: {share:.1g} of the posterior")
-        there = Round.of(method, elsewhere)
         found = missed(self._chosen, there, share, self._accuracy, lambda: ellipse_of(elsewhere.bound, elsewhere.state))
         if found is None:
             return None
