@@ -13,10 +13,11 @@ from scipy import optimize, stats
 import epf
 from epf.errors import SettingError
 from epf.filters._bank import Filters
-from epf.filters.marginal._distribution import SkewStudent
+from epf.filters.marginal._distribution import SkewStudent, prior_proposal
 from epf.filters.marginal._images import Images
 from epf.filters.marginal._lookouts import Changes
 from epf.filters.marginal._nodes import Nodes
+from epf.filters.marginal._region import Region
 from epf.model._model import parameters
 from epf.model.structure._symmetries import Symmetries
 from epf.numerics._keys import root_key, step_key
@@ -431,7 +432,8 @@ def test_a_step_is_handed_every_row_that_it_may_replay(t, replayed):
 
 def test_a_stream_that_died_tells_nothing_of_the_variance_of_the_others():
     """Of equal nodes, one with a dead stream of four has three quarters of the likelihood, and no correction adds to it."""
-    images = Images(parameters(AR()), Symmetries.none(2, 1))
+    params = parameters(AR())
+    images = Images(params, Symmetries.none(2, 1), Region.of([], None, prior_proposal(params)))
     white = jnp.asarray(np.random.default_rng(1).normal(size=(12, 2)), float)
     nodes = Nodes.drawn(
         images,
