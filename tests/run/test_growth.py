@@ -270,3 +270,9 @@ def test_a_stream_that_misses_a_mode_says_so_and_gets_it(small, monkeypatch, tmp
     assert said(again, sentence) == []
     assert same(again, fed(stream, 24))
     assert same(again, fed(epf.Stream(Timed(), again.method), 24))
+    # The look begins, but the method with both modes is not sure of its answer: the doubt stays, and so does the method.
+    sure = iter([True, False])
+    monkeypatch.setattr(_growth, "is_sure", lambda error: next(sure))
+    unsure = fed(epf.Stream(Timed()), 24)
+    assert unsure.method == SMALL
+    assert said(unsure, sentence) == [sentence]

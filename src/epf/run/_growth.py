@@ -181,12 +181,14 @@ class Growth:
             if isinstance(self._method, Elsewhere):
                 self._compare(stream, present, larger, t)
                 return
-            if isinstance(self._method, Modes) and self._method.ellipses != getattr(stream.method, "ellipses", ()):
-                self.mode = None  # and the answer without it is no longer in question
-            else:
-                self.doubts += tuple(contradiction(larger, present, when=f" after {t} observations"))
+            finds = isinstance(self._method, Modes) and self._method.ellipses != getattr(stream.method, "ellipses", ())
             self.rounds += 1
-            _take_over(stream, self._larger)
+            if not finds:
+                self.doubts += tuple(contradiction(larger, present, when=f" after {t} observations"))
+            elif is_sure(larger.error.worst):
+                self.mode = None  # and the answer without it is no longer in question
+            if not finds or self.mode is None:
+                _take_over(stream, self._larger)
         except Exception as error:  # whatever it is, the update itself has succeeded, and the present method stays
             if not isinstance(self._method, Elsewhere):  # where nothing is elsewhere, no run succeeds
                 self.doubts += (failed(self._method, made_of(stream._bound.describe()), error),)

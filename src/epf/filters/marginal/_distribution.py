@@ -28,9 +28,7 @@ from epf.numerics._sums import mean_and_sd, quantiles
 _PRIOR_DRAWS = 2048
 _REACH = 4.0  # robust standard deviations, at which draws of the prior are clipped to place the first nodes
 FREEDOM = 6.0  # degrees of freedom
-_WIDER = (
-    3.0  # times 1 / p: what the squared scales of the nodes are wider by; twice the posterior's sd for one parameter
-)
+_WIDER = 3.0  # see `margin`: for one parameter, nodes are twice as wide as the posterior
 _FAR = 1.96  # standard normal deviate of the outer quantiles
 _LEVELS = (0.025, 0.1587, 0.5, 0.8413, 0.975)
 _MOST_SKEW = 1.2  # one side is then three times as wide as in the middle, the other a third
