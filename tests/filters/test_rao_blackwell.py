@@ -1,7 +1,5 @@
 """Particles of a part of the state with a Kalman filter each: against Kalman filters, and against many plain particles."""
 
-import dataclasses
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -60,7 +58,6 @@ def series(filters, model, thetas, key, ys, us):
 def estimates(filters, model, theta, ys, us=None):
     """Independent filters after the series, all at the same theta, their log-likelihoods, and moments of the state."""
     thetas = jnp.broadcast_to(jnp.asarray(theta, float), (SEEDS, len(theta)))
-    filters = dataclasses.replace(filters, common=False)
     bank, *found = series(filters, model, thetas, jax.random.key(1), jnp.asarray(ys), us)
     return bank, *jax.tree.map(lambda leaf: np.asarray(leaf, float), found)
 

@@ -22,7 +22,7 @@ from epf.model._model import parameters
 from epf.results._certificate import PARTS, Certificate
 from epf.results._verdict import MethodFacts
 from epf.run._default import Round
-from epf.run._elsewhere import look, missed, share_of
+from epf.run._elsewhere import log_evidence_of, look, missed, share_of
 from epf.run._search import reach
 
 NOISE = 0.1
@@ -203,6 +203,23 @@ def test_when_to_look(fitted):
     full = dataclasses.replace(result.method, ellipses=(*again.ellipses, HERE))
     assert len(full.ellipses) == MOST - 1
     assert look(full, result.bound, result.state, METHOD) is None
+
+
+def test_regions_have_their_share_of_the_prior():
+    """While nothing is seen, evidence is the prior's own mass: 1 in all, and outside of an ellipse what sums give.
+
+    128 nodes tell it to within a tenth.
+    """
+    model, y = MovingAverage(), np.full(4, np.nan)
+    wide = numbers((0.0, 0.0), (0.3, 0.2))
+    assert epf.fit(model, y, Modes(METHOD, (wide,))).log_evidence == pytest.approx(0.0, abs=0.1)
+    outside = epf.fit(model, y, Elsewhere(METHOD, (wide,)))
+    a, log_s = np.meshgrid(np.linspace(-7.5, 7.5, 401), np.linspace(-8.0, 2.5, 401))
+    mass = norm.pdf(a, scale=1.5) * halfnorm.pdf(np.exp(log_s), scale=2.0) * np.exp(log_s)
+    share = np.exp(outside.bound.region.log_share(jnp.stack([a.ravel(), log_s.ravel()], axis=1)[None]))
+    exact = np.sum(mass.ravel() * share) / mass.sum()
+    assert 0.1 < exact < 0.9
+    assert np.exp(log_evidence_of(outside.log_evidence, outside.bound)) == pytest.approx(exact, abs=0.05)
 
 
 def test_the_share_of_two_runs():

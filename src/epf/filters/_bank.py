@@ -1,15 +1,10 @@
-"""Particle filters side by side, one at each of a few values of theta; with the same random numbers, or each with its own.
+"""Particle filters side by side, one at each of a few values of theta, each with random numbers of its own.
 
-With the same ones, particle i of one filter and particle i of the next get the same noise. They are put in an order in
-which neighbours are alike before they are resampled, all filters at the same time and with the same uniform; so the
-estimates of log p(y | theta) are a nearly smooth function of theta, whose common noise is no matter to a posterior. What
-matters is how that noise changes with theta. Its slope is the same at all nodes, so more of them do not average it out;
-several `streams` of random numbers do, each for a share of the nodes.
-
-With their own, the estimates of p(y | theta) are independent and unbiased, which is what particle MCMC and SMC^2 need.
+The estimates of p(y | theta) are independent and unbiased, which is what particle MCMC and SMC^2 need. Filters of the same
+theta are `streams`. Common random numbers would make the estimates a smoother function of theta, but their error then has a
+slope that is the same at all nodes, which moves a posterior and which no number of nodes averages out (decision 52).
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -89,19 +84,19 @@ class Seen(eqx.Module):
 
 
 class Filters(eqx.Module):
-    """How the filters of a bank work: all alike. With `common` random numbers in so many streams, or each with its own."""
+    """How the filters of a bank work: all alike."""
 
     particles: int
     proposal: Proposal
     resampling: Resampling
-    common: bool = True
     streams: int = eqx.field(default=1, static=True)
+    """Filters with the same theta, which stand in the bank one bank after the other."""
 
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> Bank:
         """Filters before the first observation."""
         params = parameters(model)
-        x = self._each(lambda key, theta: start(key, model, params, theta, self.particles))(
-            self._keys(key, thetas), thetas
+        x = jax.vmap(lambda key, theta: start(key, model, params, theta, self.particles))(
+            particle_keys(key, thetas.shape[0]), thetas
         )
         log_weights = jnp.broadcast_to(uniform(self.particles), (thetas.shape[0], self.particles))
         ess = jnp.full(thetas.shape[0], float(self.particles))
@@ -117,21 +112,19 @@ class Filters(eqx.Module):
         u: Array | None,
     ) -> tuple[Bank, Seen]:
         """All filters take in one observation."""
-        k_resample, k_move = (self._keys(k, thetas) for k in jax.random.split(key))
+        k_resample, k_move = (particle_keys(k, thetas.shape[0]) for k in jax.random.split(key))
         particles, params = self.particles, parameters(model)
 
         def resample(k_resample: PRNGKeyArray, x: Array, weights: Array) -> Array:
             sorted_ = order(self._alike(model, x), weights)
             return x[..., sorted_[self.resampling.ancestors(k_resample, weights[sorted_])]]
 
-        # Filters that go together are resampled all or none: one by itself would part from its neighbours.
-        ess = jnp.broadcast_to(jnp.min(bank.ess), bank.ess.shape) if self.common else bank.ess
-        due = (ess < self.resampling.threshold * particles) | (self.resampling.threshold >= 1.0)
+        due = (bank.ess < self.resampling.threshold * particles) | (self.resampling.threshold >= 1.0)
 
         def resampled() -> tuple[Array, Array]:
-            x = self._each(resample)(k_resample, bank.x, bank.weights)
+            x = jax.vmap(resample)(k_resample, bank.x, bank.weights)
             log_weights = jnp.broadcast_to(uniform(particles), bank.weights.shape)
-            if self.common or self.resampling.threshold >= 1.0:
+            if self.resampling.threshold >= 1.0:
                 return x, log_weights
             return jnp.where(_along(due, x), x, bank.x), jnp.where(due[:, None], log_weights, bank.log_weights)
 
@@ -147,12 +140,12 @@ class Filters(eqx.Module):
             x = self._moved_unseen(k_move, model, params, theta, x_prev, u)
             return jnp.where(finite(x), x, jnp.where(finite(x_prev), x_prev, 0.0))
 
-        x, increments = self._each(move)(k_move, thetas, x_prev)
+        x, increments = jax.vmap(move)(k_move, thetas, x_prev)
         weighed = jax.vmap(weigh)(log_weights, increments)
         collapsed = weighed.collapsed
         x = jax.lax.cond(
             jnp.any(collapsed),
-            lambda: jnp.where(_along(collapsed, x), self._each(unseen)(k_move, thetas, x_prev), x),
+            lambda: jnp.where(_along(collapsed, x), jax.vmap(unseen)(k_move, thetas, x_prev), x),
             lambda: x,
         )
         found = jnp.where(collapsed, -jnp.inf, weighed.log_evidence)
@@ -184,26 +177,6 @@ class Filters(eqx.Module):
     def _alike(self, model: StateSpaceModel, x: Array) -> Array:
         """What neighbours have alike after ordering."""
         return newest(model, x)
-
-    def _keys(self, key: PRNGKeyArray, thetas: Float[Array, "nodes p"]) -> Any:
-        """The key of all filters, or one for each stream, or one for each filter."""
-        if self.common and self.streams == 1:
-            return key
-        return particle_keys(key, self.streams if self.common else thetas.shape[0])
-
-    def _each(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of a key and of what belongs to one filter, run for all."""
-
-        def run(keys: Any, *rest: Array) -> Any:
-            if not self.common:
-                return jax.vmap(function)(keys, *rest)
-            over_nodes = jax.vmap(function, (None, *(0 for _ in rest)))
-            if self.streams == 1:
-                return over_nodes(keys, *rest)
-            shares = [leaf.reshape(self.streams, len(leaf) // self.streams, *leaf.shape[1:]) for leaf in rest]
-            return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), jax.vmap(over_nodes)(keys, *shares))
-
-        return run
 
 
 def _along(flags: Bool[Array, " nodes"], like: Float[Array, "nodes *rest"]) -> Bool[Array, "nodes *ones"]:

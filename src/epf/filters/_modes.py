@@ -5,10 +5,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.errors import UnsupportedModelError
-from epf.filters._base import Filter
+from epf.filters._base import Filter, Info, Past
 from epf.filters._layout import Layout
 from epf.filters._model_mixture import Group
 from epf.filters._multiple_model import BanksState, MultipleModel, ReplayingMultipleModel
@@ -17,6 +17,7 @@ from epf.filters.marginal._marginal import MarginalEPF
 from epf.filters.marginal._marginal_nodes import MarginalNodes, MarginalState
 from epf.filters.marginal._region import MOST, Region, spread_over
 from epf.model._model import StateSpaceModel
+from epf.model._prior_draws import prior_draws
 from epf.model._settings import Rule, instance, setting
 from epf.numerics._compile import compiled_once
 
@@ -77,6 +78,15 @@ class BoundModes(ReplayingMultipleModel):
         mass = state.groups[0].old.log_mass  # of the prior in each region
         return BanksState(state.groups, mass - jnp.max(mass))
 
+    def step(
+        self, key: PRNGKeyArray, state: BanksState, y: Float[Array, "*y"], u: Array | None, past: Past | None = None
+    ) -> tuple[BanksState, Info]:
+        after, info = super().step(key, state, y, u, past)
+        # The prior in all regions has the mass 1, whatever the first nodes make of it.
+        nodes = state.groups[0]
+        extra = jnp.where(nodes.t[0] == 0, jax.nn.logsumexp(nodes.old.log_mass), 0.0)
+        return after, eqx.tree_at(lambda i: i.log_evidence, info, info.log_evidence + extra)
+
     def describe(self) -> dict[str, str]:
         count = str(len(self.values))
         return {
@@ -96,6 +106,15 @@ def ellipse_of(bound: Any, state: Any) -> Ellipse | None:
         return None
     found = _near(bound, state)
     return tuple(_as_tuples(getattr(found, name).tolist()) for name in SkewStudent.__dataclass_fields__)
+
+
+@compiled_once
+def log_prior_mass(bound: MarginalNodes) -> Float[Array, ""]:
+    """The logarithm of the share of the prior that a filter is confined to, which its evidence is relative to."""
+    draws = prior_draws(bound.rest)
+    share = bound.images.log_share(jax.vmap(bound.rest.unconstrain)(draws))
+    # Where no draw is, there is less than one of them.
+    return jnp.maximum(jax.nn.logsumexp(jnp.where(jnp.isnan(share), -jnp.inf, share)), 0.0) - jnp.log(len(draws))
 
 
 @compiled_once

@@ -81,7 +81,7 @@ class NestedFilter(ParticleFilter):
         if params.size == 0:
             return BoundParticleFilter(*parts)  # nothing to learn: the plain particle filter
         params.require_unbounded("NestedFilter")
-        return BoundNested(model, params, self, Filters(self.inner, proposal, self.resampling, common=False))
+        return BoundNested(model, params, self, Filters(self.inner, proposal, self.resampling))
 
 
 class BoundNested(BoundFilter):

@@ -128,7 +128,7 @@ def choose_particles(
         # The variance is about inversely proportional to the particles; a large estimate of it says little more than that.
         growth = 2.0 ** np.ceil(np.log2(variance / _MAX_VARIANCE))
         particles = min(particles * int(np.clip(growth, 2, 8)), _MAX_PARTICLES)
-        filters = Filters(particles, filters.proposal, filters.resampling, filters.common)
+        filters = Filters(particles, filters.proposal, filters.resampling)
     return particles
 
 

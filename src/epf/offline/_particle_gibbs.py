@@ -100,7 +100,7 @@ class ParticleGibbs(MarkovChains):
 
     def begin(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None) -> Paths:
         shapes = shapes_of(model, None if us is None else us[0])
-        filters = Filters(self.particles, self.proposal, Systematic(1.0), common=False)
+        filters = Filters(self.particles, self.proposal, Systematic(1.0))
         points = starting_points(key, model, filters, ys, us, self.chains)
         steps = ys.shape[0]
         # The first iteration has no reference path, and ignores these.

@@ -112,7 +112,7 @@ class PMMH(MarkovChains):
         return state.mean + weight * jnp.mean(away, axis=0), covariance, log_scale
 
     def _filters(self) -> Filters:
-        return Filters(self.particles or MIN_PARTICLES, self.proposal, self.resampling, common=False)
+        return Filters(self.particles or MIN_PARTICLES, self.proposal, self.resampling)
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
         proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal

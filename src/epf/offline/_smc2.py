@@ -200,7 +200,7 @@ class SMC2(Sequential):
         return PopulationPosterior(parameters(model), state.theta.T, weights, x, moments)
 
     def _filters(self, particles: int) -> Filters:
-        return Filters(particles, self.proposal, self.resampling, common=False)
+        return Filters(particles, self.proposal, self.resampling)
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
         proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal

@@ -19,6 +19,7 @@ from epf.numerics._linear_algebra import log_determinant, solve_lower
 # The process's variance over the noise's (more than this float32 cannot tell apart), and its length in standard deviations
 # of the points over the root of their dimension.
 _CHOICES = ((1000.0, 1.0), (1000.0, 1.5), (30.0, 1.5))
+_NOISY = (*_CHOICES, (3.0, 1.5))
 
 
 class Kriged(eqx.Module):
@@ -47,7 +48,10 @@ def terms(p: int) -> int:
 
 
 def krige(
-    points: Float[Array, "nodes p"], values: Float[Array, "nodes columns"], noise: Float[Array, " nodes"]
+    points: Float[Array, "nodes p"],
+    values: Float[Array, "nodes columns"],
+    noise: Float[Array, " nodes"],
+    noisy: bool = False,
 ) -> tuple[Kriged, Float[Array, "nodes columns"]]:
     """The functions through columns of values whose noise has variances in these proportions.
 
@@ -56,7 +60,9 @@ def krige(
     Points should be spread like standard normal ones.
     """
     spread = np.sqrt(points.shape[1])
-    choices = jnp.asarray([(strength, spread * length) for strength, length in _CHOICES], points.dtype)
+    choices = jnp.asarray(
+        [(strength, spread * length) for strength, length in (_NOISY if noisy else _CHOICES)], points.dtype
+    )
     # One after the other: LAPACK solves single triangles, of which XLA would make long programs for many.
     likelihoods, fits, left_out = jax.lax.map(lambda choice: _fit(points, values, noise, *choice), choices)
     best = jnp.argmax(likelihoods)

@@ -1,4 +1,4 @@
-"""The noise of likelihood estimates over seeds, at one theta and between two."""
+"""The noise of likelihood estimates over seeds."""
 
 from typing import Any, NamedTuple
 
@@ -15,19 +15,18 @@ from epf.numerics._keys import root_key, step_key
 
 
 class LikelihoodNoise(NamedTuple):
-    """Standard deviations over seeds of log p(y | theta) at each theta, and of its differences between neighbours.
+    """Means and standard deviations over seeds of the estimates of log p(y | theta) at each theta.
 
     Examples:
         >>> noise = epf.diagnostics.likelihood_noise(model, y, [[0.5, 0.3], [0.5, 0.4]], seeds=4)
-        >>> noise.log_likelihood.shape, noise.sd.shape, noise.sd_of_differences.shape
-        ((2,), (2,), (1,))
+        >>> noise.log_likelihood.shape, noise.sd.shape
+        ((2,), (2,))
     """
 
     theta: Float[np.ndarray, "nodes p"]
     log_likelihood: Float[np.ndarray, " nodes"]
     """The mean over seeds."""
     sd: Float[np.ndarray, " nodes"]
-    sd_of_differences: Float[np.ndarray, " pairs"]
 
 
 def likelihood_noise(
@@ -39,10 +38,9 @@ def likelihood_noise(
     inputs: Any = None,
     seeds: int = 16,
 ) -> LikelihoodNoise:
-    """Noise of a marginal filter's log-likelihoods at the rows of `theta`, and of their differences between neighbours.
+    """Noise of a marginal filter's log-likelihoods at the rows of `theta`.
 
-    Only the noise of differences moves a posterior. With common random numbers and ordered resampling it is a small part
-    of the noise.
+    It is independent at different nodes, so that a posterior, which is made of many of them, has far less of it.
 
     Examples:
         >>> epf.diagnostics.likelihood_noise(model, y, [[0.5, 0.3], [0.5, 0.4]], seeds=4).theta.shape
@@ -68,5 +66,4 @@ def likelihood_noise(
         return jax.lax.scan(step, start, (jnp.arange(1, len(ys) + 1), ys, us))[0][1]
 
     found = np.array([one(jnp.asarray(seed)) for seed in range(seeds)], float)
-    differences = np.diff(found, axis=1)
-    return LikelihoodNoise(np.asarray(thetas), found.mean(0), found.std(0, ddof=1), differences.std(0, ddof=1))
+    return LikelihoodNoise(np.asarray(thetas), found.mean(0), found.std(0, ddof=1))

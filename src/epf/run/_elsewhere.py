@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epf.filters._base import Caveat, Filter
-from epf.filters._modes import Ellipse, Elsewhere, Modes, ellipse_of
+from epf.filters._modes import Ellipse, Elsewhere, Modes, ellipse_of, log_prior_mass
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.filters.marginal._region import MOST
 from epf.run._default import Round, core
@@ -69,6 +69,11 @@ def missed(
     known, found = getattr(chosen.method, "ellipses", ()), where()
     assert found is not None
     return Missed(Modes(core(chosen.method), (*known, found)), Caveat(1, sentence))
+
+
+def log_evidence_of(found: float, bound: Any) -> float:
+    """The log-evidence of a look as a part of the whole: its own is relative to the prior where it was."""
+    return found + float(log_prior_mass(bound))
 
 
 def share_of(elsewhere: float, whole: float) -> float:

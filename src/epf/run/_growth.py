@@ -42,7 +42,7 @@ from epf.run._default import (
     is_affordable,
     made_of,
 )
-from epf.run._elsewhere import is_sure, look, missed, share_of
+from epf.run._elsewhere import is_sure, log_evidence_of, look, missed, share_of
 from epf.storage._fingerprint import describe, rebuild
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Growth:
         """After a look elsewhere: if the answer misses another mode, the method that has it begins."""
         looked = self._larger
         assert looked is not None
-        share = share_of(looked.log_evidence, stream.log_evidence)
+        share = share_of(log_evidence_of(looked.log_evidence, looked._bound), stream.log_evidence)
         self._method, self._larger, self._compiled = None, None, []
         found = missed(present, elsewhere, share, self.accuracy, lambda: ellipse_of(looked._bound, looked._state))
         if found is not None:

@@ -9,7 +9,7 @@ from epf.filters._base import Caveat, Filter
 from epf.filters._modes import Elsewhere, ellipse_of
 from epf.results._result import Result
 from epf.run._default import MOST_ROUNDS, Round, contradiction, enlarged, failed
-from epf.run._elsewhere import counts, is_sure, look, missed, share_of
+from epf.run._elsewhere import counts, is_sure, log_evidence_of, look, missed, share_of
 
 _LOOK = 0.25  # of the budget, which a look elsewhere may take even if all is spent
 
@@ -79,13 +79,14 @@ class Search:
         return [*missing, *self._failed, *self._contradictions()]
 
     def _contradictions(self) -> list[Caveat]:
-        if (chosen := self._chosen) is None:
-            return []
+        others = [one for one in self.rounds if one is not self._chosen]
         # After a look, exact filters are not contradicted by a run that was not sure of its own answer.
-        others = [one for one in self.rounds if one is not chosen]
-        if self._looked and not chosen.inside:
+        if self._looked and self._chosen is not None and not self._chosen.inside:
             others = [one for one in others if is_sure(one.error.worst)]
-        return [found for one in others for found in contradiction(chosen, one)][:1]
+        if self._chosen is None or not others:
+            return []
+        # The surest speaks for them all: if it confirms the answer, the others were too small.
+        return contradiction(self._chosen, min(others, key=lambda one: np.nan_to_num(one.error.worst, nan=np.inf)))
 
     def _look(self) -> Filter | None:
         """A look elsewhere, if there is an answer, and the budget allows."""
@@ -106,8 +107,9 @@ class Search:
         if not counts(there):
             self.notes.append("elsewhere: not known")
             return None
-        self._looked, share = True, share_of(elsewhere.log_evidence, self._log_mass)
-        self._log_mass = float(np.logaddexp(self._log_mass, elsewhere.log_evidence))
+        log_evidence = log_evidence_of(elsewhere.log_evidence, elsewhere.bound)
+        self._looked, share = True, share_of(log_evidence, self._log_mass)
+        self._log_mass = float(np.logaddexp(self._log_mass, log_evidence))
         self.notes.append(f"elsewhere: {share:.1g} of the posterior")
         found = missed(self._chosen, there, share, self._accuracy, lambda: ellipse_of(elsewhere.bound, elsewhere.state))
         if found is None:

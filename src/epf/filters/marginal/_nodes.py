@@ -1,8 +1,8 @@
 """Nodes: values of theta with a filter each, drawn from a distribution near the posterior.
 
-Every node has an importance weight: prior x likelihood / that distribution. Each node's filter runs in several streams:
-particles with random numbers of their own, which the filters of all nodes in a stream have in common, so that the estimates
-of the log-likelihood are a nearly smooth function of theta. The streams share nothing; what their answers differ by is the
+Every node has an importance weight: prior x likelihood / that distribution. Each node's filter runs in several streams. No
+two filters share random numbers, so their errors even out between the nodes. What the streams of a node differ by tells how
+large its error may be, and either sign was as likely: errors with signs drawn anew, carried through to the answer, are the
 Monte Carlo error.
 
 The log of an unbiased estimate is low by half its variance, which varies with theta. The variance is known from the streams:
@@ -11,7 +11,7 @@ correlated over time). Half of it, smoothed over theta, is added to the log-like
 """
 
 from functools import lru_cache
-from math import log
+from math import log, sqrt
 from typing import Any
 
 import equinox as eqx
@@ -31,6 +31,7 @@ _BLOCK = 20  # steps over which the errors of a filter are correlated
 DEAD = -1e30  # log-likelihood of a filter that could not explain an observation
 _FAR = 20.0  # nats below the peak, at which a node tells nothing of the variance
 _POINTS = 2048  # of the function through the nodes
+_ANSWERS = 16  # with signs of their own, from which the Monte Carlo error is computed
 _RIDGE = 1e-3  # keeps the fit of the variance sound where few nodes count
 
 
@@ -134,13 +135,11 @@ class Nodes(eqx.Module):
 
     @property
     def noise(self) -> Float[Array, ""]:
-        """The variance of the mean of a node's streams, on average over the posterior, without what all nodes share."""
+        """The variance of the mean of a node's streams, on average over the posterior."""
         streams = self.values.shape[0]
         if streams == 1:
             return jnp.zeros(())
-        apart = self.apart()
-        apart = apart - jnp.sum(self.weights * apart, axis=1, keepdims=True)
-        return self.weights @ jnp.var(apart, axis=0, ddof=1) / streams
+        return self.weights @ jnp.var(self._of_streams(), axis=0, ddof=1) / streams
 
     def weighed(self) -> "Nodes":
         """The nodes with their present weights: prior x likelihood / the density that the node was drawn from."""
@@ -176,7 +175,19 @@ class Nodes(eqx.Module):
         of_units = self.proposal.log_density(self.white) - white_log_density(self.white)
         return self.log_weights + self.log_density + of_units
 
-    def apart(self) -> Float[Array, "streams nodes"]:
+    def apart(self) -> Float[Array, "answers nodes"]:
+        """Errors that the log-likelihoods might have: those of the streams, with signs drawn anew for each node.
+
+        They are scaled like the answers of as many streams, whose mean is the answer.
+        """
+        streams, answers = self.values.shape[0], max(_ANSWERS, self.values.shape[0])
+        if streams == 1:
+            return jnp.zeros_like(self.values)
+        which = np.arange(answers) % streams
+        signs = jnp.asarray(_signs(answers, self.values.shape[1]), self.values.dtype)
+        return sqrt(answers / (streams - 1)) * signs * self._of_streams()[which]
+
+    def _of_streams(self) -> Float[Array, "streams nodes"]:
         """What each stream's log-likelihood differs by from the mean of all."""
         apart = jnp.where(self.alive, self.values - _pooled(self.values), 0.0)
         return apart - jnp.mean(apart, axis=0)
@@ -279,3 +290,8 @@ def _uniform_points(count: int, p: int) -> tuple[Float[np.ndarray, "count p"], F
 
     points = qmc.Sobol(p + 1, scramble=True, rng=0).random_base2(int(np.ceil(np.log2(count))))[:count]
     return points[:, :p], np.sqrt(FREEDOM / chi2.ppf(np.clip(points[:, p], 1e-4, 1.0), FREEDOM))
+
+
+@lru_cache
+def _signs(answers: int, nodes: int) -> Float[np.ndarray, "answers nodes"]:
+    return np.random.default_rng(0).choice([-1.0, 1.0], (answers, nodes))

@@ -18,6 +18,7 @@ from epf.posterior._posterior import ErrorEstimate, WeightedThetas, sensitivitie
 _BANDWIDTH = 0.1  # standard deviations
 _LEFT_OF_BIAS = 1.0 / 3.0  # of the correction: measured on an AR(1), T = 1000 to 20 000 (docs/measurements.md)
 _CONSTANT = 1e-6  # relative: what varies by less from one end of the coordinates to the other varies by rounding
+_FURTHEST = 3.0  # standard errors of an answer by nodes: a function that differs from it by more is no measure
 _OUTERMOST = 1.0 / 32.0  # share of the nodes on each side of each parameter that tells of mass beyond
 
 
@@ -166,7 +167,7 @@ class NodePosterior(WeightedThetas):
         if streams > 1:
             own = jnp.pad(nodes.apart(), ((0, 0), (0, points - count)))
             moved = shifts(of_points, folded, jnp.where(self.trusted, surface.apart, own))
-            monte_carlo = student(streams) * jnp.std(moved, axis=0, ddof=1) / jnp.sqrt(1.0 * streams)
+            monte_carlo = student(len(moved)) * jnp.std(moved, axis=0, ddof=1) / jnp.sqrt(1.0 * len(moved))
             bias = _LEFT_OF_BIAS * jnp.abs(shifts(of_nodes, weights, nodes.correction))
         else:
             monte_carlo = bias = zero
@@ -175,6 +176,9 @@ class NodePosterior(WeightedThetas):
         expansion = jnp.hypot(off, jnp.where(self.trusted, standard_error(of_points, folded), 0.0))
         if surface.missed is not None:
             expansion = jnp.hypot(expansion, jnp.where(self.trusted, self._between(surface.missed, unit), 0.0))
+        gap = surface.gap if here is None else self.layout.joined(surface.gap, jnp.zeros((2, here.mean.shape[1])))
+        gap = gap / jnp.stack([unit, jnp.ones_like(unit)])
+        expansion = jnp.hypot(expansion, jnp.minimum(gap, _FURTHEST * off))
         theta = self._joined(nodes.theta, learnt_at(nodes))
         truncation = self._beyond((theta - weights @ theta) / unit) + self._elsewhere(sd)
         dead = weights @ jnp.any(~nodes.alive, axis=0)

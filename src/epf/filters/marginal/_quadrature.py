@@ -9,8 +9,8 @@ x = middle + scale sinh(c), over the range in which it matters. Their sum is p(y
 faster than any power of the spacing once the points resolve f (the trapezoidal rule of a smooth function that vanishes at
 both ends). The hyperbolic sine leaves the middle even and reaches the heaviest tails.
 
-The points are shifted at random, by a part of the spacing that is the same at all nodes. The estimate is unbiased, as that
-of a particle filter is, and streams with shifts of their own show its error in the same way. So a density that the points do
+The points are shifted at random, by a part of the spacing, in each filter and step anew. The estimate is unbiased, as that
+of a particle filter is, and the streams of a node show its error in the same way. So a density that the points do
 not resolve (noise of the state far below its uncertainty, or a jump) is seen as noise, and not taken for exact.
 """
 
@@ -108,9 +108,8 @@ class QuadratureFilters(eqx.Module):
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "filters p"]) -> QuadratureBank:
         """Filters before the first observation."""
         keys = jax.random.split(key, self.points)
-        shift = jax.random.uniform(jax.random.fold_in(key, 1), (self.streams,))
 
-        def one(theta: Array) -> tuple[Array, Array]:
+        def one(theta: Array, shift: Float[Array, " streams"]) -> tuple[Array, Array]:
             law = initial_law(model, self.parameters.named(theta))
             if isinstance(law, Delta):
                 at = jnp.broadcast_to(jnp.ravel(law.v), (self.streams, self.points))
@@ -124,7 +123,7 @@ class QuadratureFilters(eqx.Module):
             return jax.vmap(lambda s: self._placed(log_density, jnp.zeros_like, place, s, jnp.asarray(0.0))[:2])(shift)
 
         each = thetas[: len(thetas) // self.streams]
-        x, log_mass = jax.vmap(one)(each)
+        x, log_mass = jax.vmap(one)(each, self._shifts(key, each))
         return QuadratureBank(_streams_first(x), _streams_first(log_mass), jnp.full(len(thetas), _CREDIT), self.shape)
 
     def step(
@@ -138,9 +137,8 @@ class QuadratureFilters(eqx.Module):
     ) -> tuple[QuadratureBank, Seen]:
         """All filters take in one observation."""
         keys = jax.random.split(key, self.points)
-        shift = jax.random.uniform(jax.random.fold_in(key, 1), (self.streams,))
 
-        def one(theta: Array, old: Array, old_mass: Array, credit: Array) -> tuple[Array, ...]:
+        def one(theta: Array, shift: Array, old: Array, old_mass: Array, credit: Array) -> tuple[Array, ...]:
             p = self.parameters.named(theta)
 
             def predicted(of: int | Array) -> Callable[[Float[Array, " points"]], Float[Array, " points"]]:
@@ -176,7 +174,7 @@ class QuadratureFilters(eqx.Module):
 
         each = thetas[: len(thetas) // self.streams]
         old = map(self._nodes_first, (bank.x, bank.log_mass, bank.credit))
-        x, log_mass, found, credit, rounding, invalid = jax.vmap(one)(each, *old)
+        x, log_mass, found, credit, rounding, invalid = jax.vmap(one)(each, self._shifts(key, each), *old)
         x, log_mass, found, credit = map(_streams_first, (x, log_mass, found, credit))
         lost = ~jnp.isfinite(found) | ~jnp.all(jnp.isfinite(x), axis=1)
         after = QuadratureBank(
@@ -192,6 +190,9 @@ class QuadratureFilters(eqx.Module):
     def describe(self, nodes: int) -> dict[str, str]:
         """The settings in words."""
         return {"filters": "quadrature over the state", "points": f"{self.points} per filter, {self.streams} per node"}
+
+    def _shifts(self, key: PRNGKeyArray, thetas: Float[Array, "nodes p"]) -> Float[Array, "nodes streams"]:
+        return jax.random.uniform(jax.random.fold_in(key, 1), (thetas.shape[0], self.streams))
 
     def _placed(
         self,

@@ -223,7 +223,7 @@ class RaoBlackwellised(Filters):
             law = initial_law(model, params.named(theta))
             return jax.vmap(lambda key: _first(law, self.part, key), out_axes=-1)(particle_keys(key, self.particles))
 
-        x = self._each(one)(self._keys(key, thetas), thetas)
+        x = jax.vmap(one)(particle_keys(key, thetas.shape[0]), thetas)
         log_weights = jnp.broadcast_to(uniform(self.particles), (thetas.shape[0], self.particles))
         ess = jnp.full(thetas.shape[0], float(self.particles))
         return RaoBlackwellBank(x, log_weights, jnp.exp(log_weights), ess, self.part)

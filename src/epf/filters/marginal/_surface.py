@@ -12,17 +12,24 @@ from epf.filters.marginal._distribution import white_log_density
 from epf.filters.marginal._exact import KalmanBank
 from epf.filters.marginal._images import Images
 from epf.filters.marginal._nodes import Nodes
+from epf.filters.marginal._quadrature import STREAMS
+from epf.numerics._sums import mean_and_sd
 from epf.polynomial._kriging import krige, terms
 
 # Nats at nodes left out, up to which the smooth function stands for the log-posterior. It passes through the nodes that it
 # has, so it is better than this; the alternative, weights of the nodes alone, is off by 0.2 sds if 25 of them matter.
 _TRUSTED = 1.0
 _SPARE = 1.5  # times a quadratic's coefficients: nodes that a fit needs
-_MOST = 6  # times a quadratic's coefficients: nodes that a fit is made of; its cost is their cube
+_MOST = (
+    6,
+    10,
+)  # times a quadratic's coefficients: nodes that a fit is made of; its cost is their cube. More where they are noisy
 _AT_LEAST = 96  # nodes, which cost little
 _WITHIN = 8.0  # nats below the peak, within which nodes are as good as the highest
 _LOWEST = 1e3  # nats below the peak; lower is all the same
 _FAR = 4.0  # nats below the peak at which a node's value begins to matter less
+_ROUGH = 0.1  # of the squared errors, which are the function's own at least: the noise is known by its estimate alone
+_NOISE = 0.1  # squared nats: with more, weights of single nodes are no measure of the function
 _ERRORS = 3.0  # standard errors, within which two ways to compute means and variances must agree
 
 
@@ -34,11 +41,13 @@ class Surface(eqx.Module):
 
     log_density: Float[Array, " points"]
     """Over that of the proposal."""
-    apart: Float[Array, "streams points"]
-    """What each stream's log-likelihood differs by from the mean of all."""
+    apart: Float[Array, "answers points"]
+    """Errors that the log-likelihoods might have: see `Nodes.apart`."""
     left_out: Float[Array, " nodes"]
     """How far the function is off at each node if that is left out, in nats; 1 where it is not used."""
     trusted: Bool[Array, ""]
+    gap: Float[Array, "2 p"]
+    """What means, and logarithms of sds, differ by from those of the nodes, where nothing else speaks against the function."""
     coefficients: Coefficients | None = None
     """At the points, if the filters learn any."""
     missed: Float[Array, "nodes 2k"] | None = None
@@ -49,8 +58,8 @@ class Surface(eqx.Module):
         """The prior itself, while nothing was seen."""
         log_prior, extra = images.folded(nodes.proposal, nodes.proposal.point(standard))
         log_density = log_prior - (white_log_density(standard) + extra)
-        apart = jnp.zeros((nodes.values.shape[0], standard.shape[0]))
-        found = log_density, apart, jnp.zeros(nodes.z.shape[0]), jnp.asarray(True)
+        apart = jnp.zeros((nodes.apart().shape[0], standard.shape[0]))
+        found = log_density, apart, jnp.zeros(nodes.z.shape[0]), jnp.asarray(True), jnp.zeros((2, nodes.theta.shape[1]))
         if (learnt := learnt_at(nodes)) is None:
             return cls(*found)
         same = Coefficients(*(jnp.broadcast_to(part[0], (len(standard), part.shape[1])) for part in learnt))
@@ -68,19 +77,21 @@ class Surface(eqx.Module):
                 "trusted": jnp.asarray(False),
             }
             return dataclasses.replace(none, **unused)
-        white = nodes.white
+        white, noisy = nodes.white, streams > STREAMS  # a quadrature hardly is
         log_target = nodes.log_weights + nodes.log_density
         below = jnp.max(log_target) - log_target
         below = jnp.where(jnp.isfinite(below), jnp.minimum(below, _LOWEST), _LOWEST)
         # Where there are more nodes than the fit can have, it has some from the tails too: through the highest alone, it
         # would extrapolate a parabola. The sort is stable, and the first points of a Sobol sequence are spread like all.
-        among = jnp.argsort(jnp.maximum(below - _WITHIN, 0.0))[: max(_MOST * terms(q), _AT_LEAST)]
+        among = jnp.argsort(jnp.maximum(below - _WITHIN, 0.0))[: max(_MOST[noisy] * terms(q), _AT_LEAST)]
         near, apart = below[among], jnp.clip(nodes.apart(), -_LOWEST, _LOWEST).T[among]
+        of_density = 1 + apart.shape[1]
         own = nodes.weights
         middle = None if learnt is None else own @ learnt.mean
         values = jnp.zeros((count, 0)) if learnt is None or middle is None else learnt.columns(middle)
         columns = jnp.concatenate([-near[:, None], apart, values[among]], axis=1)
-        function, missed = krige(white[among], columns, 1.0 + jnp.square(near / _FAR))
+        noise = jnp.square(near / _FAR) + 1.0
+        function, missed = krige(white[among], columns, noise, noisy)
         everywhere = function(jnp.concatenate([white, standard]))
         at_nodes, found = everywhere[:count, 0], everywhere[count:]
         left_out = (at_nodes + below).at[among].set(missed[:, 0])
@@ -89,13 +100,20 @@ class Surface(eqx.Module):
         extra = images.folded(nodes.proposal, nodes.proposal.point(standard))[1]
         log_density = found[:, 0] - (white_log_density(standard) + extra)
         smooth = jax.nn.softmax(log_density)
-        trusted = jnp.sqrt(jnp.maximum(own, claimed) @ jnp.square(left_out)) < _TRUSTED
+        either = jnp.maximum(own, claimed)
+        off = either @ jnp.square(left_out)
+        # A node's own noise v is not the function's error. Where it is high, the node's weight is: its mean there is v.
+        noise = nodes.noise
+        smoother = jnp.maximum(off - noise * (jnp.sum(either) + noise), _ROUGH * off)
+        left_out = left_out * jnp.sqrt(smoother / jnp.where(off > 0.0, off, 1.0))
         theta = jax.vmap(images.parameters.constrain)(nodes.proposal.point(standard))
-        trusted &= jnp.all(jnp.isfinite(smooth)) & _agree(theta, smooth, nodes.theta, own)
-        parts = log_density, found[:, 1 : 1 + streams].T, jnp.where(trusted, left_out, 1.0), trusted
+        predicts = (smoother < _TRUSTED**2) & jnp.all(jnp.isfinite(smooth))
+        trusted = predicts & _agree(theta, smooth, nodes.theta, jnp.where(noise > _NOISE, claimed, own))
+        gap = jnp.where(predicts & ~trusted, _gap((theta, smooth), (nodes.theta, own)), 0.0)
+        parts = log_density, found[:, 1:of_density].T, jnp.where(trusted, left_out, 1.0), trusted, gap
         if middle is None:
             return cls(*parts)
-        own_columns = slice(1 + streams, None)
+        own_columns = slice(of_density, None)
         off = (everywhere[:count, own_columns] - values).at[among].set(missed[:, own_columns])
         # Far from all nodes a quadratic may be anywhere.
         within = jnp.clip(found[:, own_columns], jnp.min(values[among], axis=0), jnp.max(values[among], axis=0))
@@ -142,3 +160,14 @@ def _agree(
 
     mean = own @ nodes
     return alike(points, nodes) & alike(jnp.square(points - mean), jnp.square(nodes - mean))
+
+
+def _gap(
+    function: tuple[Float[Array, "points p"], Float[Array, " points"]],
+    nodes: tuple[Float[Array, "nodes p"], Float[Array, " nodes"]],
+) -> Float[Array, "2 p"]:
+    """What means, and logarithms of sds, of the first weighted points differ by from those of the second."""
+    (mean, sd), (other_mean, other_sd) = (mean_and_sd(theta.T, weights) for theta, weights in (function, nodes))
+    is_known = (sd > 0.0) & (other_sd > 0.0)
+    ratio = jnp.where(is_known, sd, 1.0) / jnp.where(is_known, other_sd, 1.0)
+    return jnp.abs(jnp.stack([mean - other_mean, jnp.log(ratio)]))
