@@ -203,6 +203,20 @@ def test_a_step_by_hand_needs_the_past():
         jax.eval_shape(lambda key: bound.step(key, bound.init(key), jnp.zeros(()), None), root_key(0))
 
 
+def test_errors_with_random_signs_are_as_large_as_those_of_the_mean_of_the_streams():
+    """64 nodes with noise of known sizes: what their weighted sum is off by, against its standard error."""
+    bound = epf.MarginalEPF(100, nodes=64, exact=False).bind(epf.fix(AR(), {"v": 0.5}))
+    nodes, rng = bound.init(root_key(0)).old, np.random.default_rng(0)
+    sd, weights = np.linspace(0.2, 2.0, 64), np.full(64, 1.0 / 64)
+    ratios = []
+    for _ in range(20):
+        values = jnp.asarray(sd * rng.normal(size=(4, 64)), float)
+        apart = np.asarray(eqx.tree_at(lambda n: n.values, nodes, values).apart())
+        ratios.append(np.std(apart @ weights, ddof=1) / np.sqrt(len(apart)))
+    truth = np.sqrt(np.sum((weights * sd) ** 2) / 4.0)
+    assert np.sqrt(np.mean(np.square(ratios))) == pytest.approx(truth, rel=0.15)
+
+
 def test_no_two_filters_share_their_noise():
     """At one value of theta, in one stream and in two."""
     filters = Filters(50, epf.proposals.Bootstrap(), epf.resampling.Systematic(1.0), streams=2)

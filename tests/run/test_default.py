@@ -157,6 +157,13 @@ def test_a_quadrature_gets_points_until_they_do_not_help(noise, points, then):
     assert enlarged(method, result, 0.1, 100.0) == dataclasses.replace(method, **then)
 
 
+def test_where_one_node_has_all_weight_particles_come_first():
+    method = epf.MarginalEPF(100, 16)
+    found = run_of(method, numbers=np.inf, expansion=1.0)
+    assert enlarged(method, found, 0.1, 16.0) == epf.MarginalEPF(1600, 16)
+    assert enlarged(method, found, 0.1, 64.0) == epf.MarginalEPF(1600, 64)
+
+
 def test_a_method_without_nodes_gets_particles_and_none_more_than_fit_into_memory():
     assert enlarged(epf.SIR(1000), run_of(epf.SIR(1000), monte_carlo=0.2), 0.1, 100.0) == epf.SIR(8000)
     huge = epf.SIR(1 << 21)
@@ -251,6 +258,19 @@ def test_runs_that_contradict_each_other_are_doubted(mean, sd, contradicted):
     said = [caveat.sentence for caveat in result.method_facts.caveats if caveat.level == 1]
     assert len(said) == contradicted
     assert all("Two runs contradict each other: a is 0 (sd 1) with 16 nodes" in sentence for sentence in said)
+
+
+def test_a_small_run_does_not_contradict_two_larger_ones_that_agree():
+    runs = []
+
+    def run(method):
+        found = [{"mean": 1.5, "monte_carlo": 0.3}, {"mean": 0.1, "monte_carlo": 0.14}, {"monte_carlo": 0.08}]
+        runs.append(run_of(method, seconds=10.0, **found[len(runs)]))
+        return runs[-1]
+
+    result, search = reach(epf.MarginalEPF(100, 16), run, 0.1, 100.0)
+    assert result is runs[2]
+    assert search.doubts() == []
 
 
 @pytest.mark.parametrize(("error", "contradicted"), [(30.0, False), (0.3, True)])

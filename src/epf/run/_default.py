@@ -135,10 +135,13 @@ def enlarged(method: Filter, result: Result | Found, accuracy: float, most: floa
     banks = int(result.settings.get("banks", 1))
     # NaN and infinity say that nothing is known: then as much more as is allowed at once.
     noise = np.nan_to_num(np.hypot(error.parts["monte_carlo"], error.parts["bias"]).max(), nan=np.inf)
+    inside = made_of(result.settings)
+    if inside == "particles" and not np.isfinite(error.worst):
+        noise = np.inf  # one node has all weight, which noise gives to it more often than not
     # What is missing many sds away is at another mode, where more nodes would not be.
     near = np.where(error.parts["truncation"] < _FAR, error.parts["truncation"], 0.0)
     spread = np.nan_to_num((error.parts["expansion"] + near).max(), nan=np.inf)
-    inside, ratio = made_of(result.settings), noise / (0.7 * accuracy)
+    ratio = noise / (0.7 * accuracy)
     wanted = {"particles": _SPARE * ratio**2}
     if isinstance(method, MarginalEPF) and method.nodes:
         wanted["nodes"] = (spread / (0.7 * accuracy)) ** 2

@@ -47,7 +47,7 @@ class Surface(eqx.Module):
     """How far the function is off at each node if that is left out, in nats; 1 where it is not used."""
     trusted: Bool[Array, ""]
     gap: Float[Array, "2 p"]
-    """What means, and logarithms of sds, differ by from those of the nodes, where nothing else speaks against the function."""
+    """What means, and logarithms of sds, differ by from those of the nodes, if that alone speaks against the function."""
     coefficients: Coefficients | None = None
     """At the points, if the filters learn any."""
     missed: Float[Array, "nodes 2k"] | None = None

@@ -1,0 +1,87 @@
+"""The smooth function through the nodes: noise that is not its error, and what is said where it is not trusted."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import epf
+from epf.filters.marginal._surface import Surface
+from epf.numerics._keys import root_key
+
+
+class Two(epf.StateSpaceModel):
+    """Two parameters of one noise; particles, since nobody asks for an exact filter."""
+
+    def prior(self):
+        return {"a": dist.Normal(0.0, 1.0), "b": dist.Normal(0.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(p.a * x, 1.0)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x + p.b, 1.0)
+
+
+@pytest.fixture(scope="module")
+def prior():
+    bound = epf.MarginalEPF(40, nodes=64, exact=False).bind(Two())
+    return bound, bound.init(root_key(0)).old
+
+
+def through(prior, log_likelihood, noise=0.0, seed=0):
+    """The function, and mean and sd of its posterior, for a log-likelihood with noise of this sd in each of four streams."""
+    bound, nodes = prior
+    off = noise * np.random.default_rng(seed).normal(size=(4, 64))
+    values = jnp.asarray(log_likelihood(np.asarray(nodes.theta)) + off, float)
+    nodes = eqx.tree_at(lambda n: n.values, nodes, values).weighed()
+    surface = eqx.filter_jit(Surface.through)(bound.images, nodes, bound.points.surface)
+    weights = np.exp(surface.log_density - np.max(surface.log_density))
+    theta = np.asarray(nodes.proposal.point(bound.points.surface))  # both parameters are any numbers
+    mean = weights @ theta / weights.sum()
+    return surface, mean, np.sqrt(weights @ (theta - mean) ** 2 / weights.sum())
+
+
+def gaussian(theta):
+    """Its posterior has means 0.5 and sds root 1/2."""
+    return -0.5 * np.sum((theta - 1.0) ** 2, axis=1)
+
+
+def test_without_noise_a_quadratic_is_exact(prior):
+    surface, mean, sd = through(prior, gaussian)
+    assert bool(surface.trusted)
+    assert mean == pytest.approx(0.5, abs=0.02)
+    assert sd == pytest.approx(np.sqrt(0.5), rel=0.03)
+
+
+def test_the_noise_of_nodes_is_not_the_error_of_the_function(prior):
+    """Each node is off by 1 nat, so a node that is left out is missed by more than that; the answer is off by far less."""
+    found = [through(prior, gaussian, noise=2.0, seed=seed) for seed in range(6)]
+    assert sum(bool(surface.trusted) for surface, _, _ in found) >= 4  # most; without regard to the noise, none
+    gaps = np.array([mean - 0.5 for _, mean, _ in found]) / np.sqrt(0.5)
+    assert np.sqrt(np.mean(gaps**2)) < 0.35
+
+
+def test_errors_are_told_by_the_spread_of_answers_with_random_signs(prior):
+    """The function's own share of the noise: six times two means, with the sd that their answers have."""
+    squares, told = [], []
+    for seed in range(6):
+        surface, mean, sd = through(prior, gaussian, noise=1.0, seed=seed)
+        weights = np.exp(surface.log_density - np.max(surface.log_density))
+        weights /= weights.sum()
+        theta = np.asarray(prior[1].proposal.point(prior[0].points.surface))
+        moved = (np.asarray(surface.apart) * weights) @ (theta - mean) / sd
+        told.append(np.var(moved, axis=0, ddof=1) / len(moved))
+        squares.append(((mean - 0.5) / np.sqrt(0.5)) ** 2)
+    # Twelve squares of errors: their mean is within a factor of two and a half.
+    assert 0.4 < np.mean(squares) / np.mean(told) < 2.5
+
+
+def test_a_function_that_is_not_smooth_is_not_trusted(prior):
+    surface, _, _ = through(prior, lambda theta: 6.0 * np.sign(np.sin(9.0 * theta.sum(axis=1))))
+    assert not bool(surface.trusted)
+    np.testing.assert_array_equal(surface.left_out, 1.0)
