@@ -42,8 +42,8 @@ outside of 0.7 to 1.43, and *near* in between. Where |z| is compared with the ce
 
 `make prove` runs all methods on all cases and resumes where it was stopped; `python -m proving --method default --case nile`
 runs one. This page and its pictures are made by `python -m proving.summary --page` from the files in `proving/results`.
-Every run had one core of an x86 server, with JAX 0.11.2 (JAX 0.10.2: `arma`, `level-short`, `learning-curve`,
-`damped-trend` and `damped-trend-eight-years`). Seconds include compilation
+Every run had one core of an x86 server. Those of the default with quadratures or particles had JAX 0.11.2, as those of the
+EPF; those with exact filters, `bearings` and `influenza` JAX 0.10.2 on two shared cores. Seconds include compilation
 unless the table says otherwise. The EPF has 1000 particles, in four islands, and is never given more.
 """
 

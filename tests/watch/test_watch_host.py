@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
@@ -88,18 +87,9 @@ def test_a_stream_for_others_needs_the_token(tmp_path, capsys, monkeypatch):
         os.write(source, b"y\n0.1\n0.2\n")
         until(lambda: json.loads(ask(address.port, f"/posterior.json?{address.query}")[1])["t"] == 2)
 
-    ended = threading.Event()
-
-    def end():
-        """Again if need be: a signal that comes just before a thread waits for a row does not wake it."""
-        os.kill(os.getpid(), signal.SIGINT)
-        while not ended.wait(5.0):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    done = beside(check, end)
+    done = beside(check, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(SystemExit):
         app(["stream", "sin", str(rows), *METHOD, "--watch", "0", "--host", "0.0.0.0"])
-    ended.set()
     os.close(source)
     done.result()
 

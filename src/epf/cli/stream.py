@@ -9,13 +9,13 @@ import copy
 import hashlib
 import json
 import shlex
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from epf.cli.fit import bad_row, check_on_error, finite, place
+from epf.cli.interrupts import Interrupts
 from epf.cli.outcome import INTERRUPTED, OUTPUT, discard_output
 from epf.cli.rows import BadRow, Columns, Row, read_rows
 from epf.errors import DataError, EPFError, SettingError, reason
@@ -24,37 +24,6 @@ from epf.model._model import StateSpaceModel, parameters
 from epf.run._stream import Stream
 
 _ROWS, _COLUMNS = "rows", "columns"  # notes in the checkpoint
-
-
-class Interrupts:
-    """Delays Ctrl-C and SIGTERM during an update, which is done completely or not at all."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._waiting = False
-
-    def __enter__(self) -> "Interrupts":
-        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, *_: object) -> None:
-        self.asked = True
-        if self._waiting:
-            raise KeyboardInterrupt
-
-    def next(self, rows: Iterator[Row | BadRow]) -> Row | BadRow | None:
-        """The next row; None at the end of the input or after an interrupt."""
-        try:
-            self._waiting = True
-            return None if self.asked else next(rows, None)
-        except KeyboardInterrupt:
-            return None
-        finally:
-            self._waiting = False
 
 
 def open_stream(
