@@ -19,7 +19,7 @@ from epf.numerics._linear_algebra import log_determinant, solve_lower
 # The process's variance over the noise's (more than this float32 cannot tell apart), and its length in standard deviations
 # of the points over the root of their dimension.
 _CHOICES = ((1000.0, 1.0), (1000.0, 1.5), (30.0, 1.5))
-_NOISY = (*_CHOICES, (3.0, 1.5))
+_NOISY = (*_CHOICES, (3.0, 1.5))  # of noisy values
 
 
 class Kriged(eqx.Module):
@@ -53,7 +53,7 @@ def krige(
     noise: Float[Array, " nodes"],
     noisy: bool = False,
 ) -> tuple[Kriged, Float[Array, "nodes columns"]]:
-    """The functions through columns of values whose noise has variances in these proportions.
+    """The functions through columns of values whose noise has variances in these proportions, and is large if `noisy`.
 
     The first column decides how smooth all functions are. How far off each would be at a node if that were left out comes
     with them.

@@ -90,8 +90,7 @@ class Surface(eqx.Module):
         middle = None if learnt is None else own @ learnt.mean
         values = jnp.zeros((count, 0)) if learnt is None or middle is None else learnt.columns(middle)
         columns = jnp.concatenate([-near[:, None], apart, values[among]], axis=1)
-        noise = jnp.square(near / _FAR) + 1.0
-        function, missed = krige(white[among], columns, noise, noisy)
+        function, missed = krige(white[among], columns, 1.0 + jnp.square(near / _FAR), noisy)
         everywhere = function(jnp.concatenate([white, standard]))
         at_nodes, found = everywhere[:count, 0], everywhere[count:]
         left_out = (at_nodes + below).at[among].set(missed[:, 0])
@@ -100,10 +99,10 @@ class Surface(eqx.Module):
         extra = images.folded(nodes.proposal, nodes.proposal.point(standard))[1]
         log_density = found[:, 0] - (white_log_density(standard) + extra)
         smooth = jax.nn.softmax(log_density)
-        either = jnp.maximum(own, claimed)
+        either, noise = jnp.maximum(own, claimed), nodes.noise
         off = either @ jnp.square(left_out)
-        # A node's own noise v is not the function's error. Where it is high, the node's weight is: its mean there is v.
-        noise = nodes.noise
+        # A node's own noise, of variance v, is not the function's error. Own weights favour high noise: its mean is then v,
+        # and its mean square v + v^2.
         smoother = jnp.maximum(off - noise * (jnp.sum(either) + noise), _ROUGH * off)
         left_out = left_out * jnp.sqrt(smoother / jnp.where(off > 0.0, off, 1.0))
         theta = jax.vmap(images.parameters.constrain)(nodes.proposal.point(standard))
