@@ -139,7 +139,7 @@ def broken_series():
 @pytest.mark.slow
 def test_a_posterior_that_leaves_its_nodes_gets_new_ones_from_replay():
     model, y = broken_series()
-    result = epf.fit(model, y, epf.MarginalEPF(100, exact=False), progress=False)
+    result = epf.fit(model, y, epf.MarginalEPF(1600, exact=False), progress=False)
     a = np.linspace(0.3, 1.2, 301)
     weights, _ = known_ar(a, y)
     mean = weights @ a
@@ -299,7 +299,7 @@ def test_cauchy_by_quadrature(data):
 @pytest.mark.slow
 @pytest.mark.parametrize("data", [1, 2, 3])
 def test_cauchy_by_particles(data):
-    z, r = scores(epf.MarginalEPF(900, exact=False), "cauchy", data, 1000, 4)
+    z, r = scores(epf.MarginalEPF(3600, exact=False), "cauchy", data, 1000, 4)
     shown(f"Cauchy {data}", z, r)
     assert np.all(rms(z) <= 0.15), rms(z)
     # Until an outlier comes, the posterior has long tails (T = 50, 100), and 32 nodes tell its sd less well.
