@@ -85,3 +85,19 @@ def test_a_function_that_is_not_smooth_is_not_trusted(prior):
     surface, _, _ = through(prior, lambda theta: 6.0 * np.sign(np.sin(9.0 * theta.sum(axis=1))))
     assert not bool(surface.trusted)
     np.testing.assert_array_equal(surface.left_out, 1.0)
+
+
+def test_what_both_answers_differ_by_is_an_error_up_to_three_standard_errors():
+    bound = epf.MarginalEPF(40, nodes=64, exact=False).bind(Two())
+    state = bound.init(root_key(0))
+
+    def expansion(gap):
+        parts = jnp.asarray(False), jnp.ones(64), jnp.full((2, 2), gap)
+        unused = eqx.tree_at(lambda s: (s.surface.trusted, s.surface.left_out, s.surface.gap), state, parts)
+        posterior = bound.posterior(unused)
+        return np.asarray(posterior.error().expansion), np.asarray(posterior.moments()[1])
+
+    (own, sd), (some, _), (huge, _) = (expansion(gap) for gap in (0.0, 0.05, 100.0))
+    assert np.all(own > 0.02)
+    np.testing.assert_allclose(some, np.hypot(own, 0.05 / np.stack([sd, np.ones(2)])), rtol=1e-4)
+    np.testing.assert_allclose(huge, np.sqrt(10.0) * own, rtol=1e-4)

@@ -50,7 +50,8 @@ class Interrupts:
         while os.read(self._bell, 1):  # nothing once the other end is closed
             time.sleep(_AGAIN)
             while not (self.asked or self._over):
-                signal.pthread_kill(self._main, signal.SIGINT)
+                if self._waiting:  # after an update Python notes it by itself
+                    signal.pthread_kill(self._main, signal.SIGINT)
                 time.sleep(_AGAIN)
 
     def next(self, rows: Iterator[Any]) -> Any:

@@ -90,7 +90,7 @@ class Filters(eqx.Module):
     proposal: Proposal
     resampling: Resampling
     streams: int = eqx.field(default=1, static=True)
-    """Filters with the same theta, which stand in the bank one bank after the other."""
+    """How many filters have the same theta. The bank has all filters of one stream after those of another."""
 
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> Bank:
         """Filters before the first observation."""

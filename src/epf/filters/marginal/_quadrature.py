@@ -192,6 +192,7 @@ class QuadratureFilters(eqx.Module):
         return {"filters": "quadrature over the state", "points": f"{self.points} per filter, {self.streams} per node"}
 
     def _shifts(self, key: PRNGKeyArray, thetas: Float[Array, "nodes p"]) -> Float[Array, "nodes streams"]:
+        """Of the points in each filter, as parts of their spacing."""
         return jax.random.uniform(jax.random.fold_in(key, 1), (thetas.shape[0], self.streams))
 
     def _placed(

@@ -20,10 +20,7 @@ from epf.polynomial._kriging import krige, terms
 # has, so it is better than this; the alternative, weights of the nodes alone, is off by 0.2 sds if 25 of them matter.
 _TRUSTED = 1.0
 _SPARE = 1.5  # times a quadratic's coefficients: nodes that a fit needs
-_MOST = (
-    6,
-    10,
-)  # times a quadratic's coefficients: nodes that a fit is made of; its cost is their cube. More where they are noisy
+_MOST = 6, 10  # times a quadratic's coefficients: nodes, or noisy ones, that a fit is made of; its cost is their cube
 _AT_LEAST = 96  # nodes, which cost little
 _WITHIN = 8.0  # nats below the peak, within which nodes are as good as the highest
 _LOWEST = 1e3  # nats below the peak; lower is all the same
