@@ -12,7 +12,7 @@ from models import AR
 METHODS = {
     "EPF": epf.EPF(20, approximation=epf.Chebyshev(order=3), islands=1),
     "OnlineEM": epf.OnlineEM(20, burn_in=3),
-    "PracticalFilter": epf.PracticalFilter(20, lag=2, sweeps=1, islands=1),
+    "PracticalFilter": epf.PracticalFilter(20, lag=2, sweeps=1, approximation=epf.Chebyshev(order=3), islands=1),
 }
 
 

@@ -5,21 +5,12 @@ paper's theorem 1), polynomials in the parameters in which it is not (theorem 3)
 expanded, where, and how theta is drawn can be chosen; the defaults hold where the paper's own expansions break.
 """
 
-from contextlib import suppress
-
 from jaxtyping import Array
 
-from epf.errors import UnsupportedModelError
-from epf.filters._learner import BoundLearner, PolynomialLearner
+from epf.filters._learner import PolynomialLearner, learner
 from epf.filters._particle import BoundParticleFilter
-from epf.filters._storvik import bound_exactly
-from epf.model._model import StateSpaceModel
-from epf.model.structure._verify import structure_of
-from epf.posterior.samplers._automatic import default_sampler
-from epf.statistics._approximation import Chebyshev
-from epf.statistics._conjugate import serves
-from epf.statistics._log_polynomial import LogPolynomial
-from epf.statistics._separable import refuse_jumps
+from epf.model._model import StateSpaceModel, parameters
+from epf.statistics._automatic import choose_statistic
 
 
 class EPF(PolynomialLearner):
@@ -40,15 +31,7 @@ class EPF(PolynomialLearner):
     """
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> BoundParticleFilter:
-        bound = self.parts(model, u)
-        size = bound[1].size
-        if size == 0:
-            return BoundParticleFilter(*bound)  # nothing to learn: the plain particle filter
-        if self.approximation is None and self.sampler is None and self.discount == 1.0:
-            structure = None if serves(model, u) else structure_of(model, u)
-            with suppress(UnsupportedModelError):
-                return bound_exactly(self, model, u, self.refresh, structure)
-            refuse_jumps(model, structure, u)
-        sampler = self.sampler or default_sampler(size)
-        gibbs = LogPolynomial.of(model, self.approximation or Chebyshev(), sampler, self.discount, u)
-        return BoundLearner(*bound, gibbs, u, self.refresh)
+        if parameters(model).size == 0:
+            return BoundParticleFilter(*self.parts(model, u))  # nothing to learn: the plain particle filter
+        gibbs = choose_statistic(model, u, self.approximation, self.sampler, self.discount)
+        return learner(self, model, u, gibbs, self.refresh)

@@ -16,14 +16,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._particle import BoundParticleFilter, Chosen, Cloud, ParticleFilter, Piece, over_particles
+from epf.model._model import StateSpaceModel
 from epf.model._settings import count, instance, number
 from epf.model._trial import refuse_atoms
 from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler
-from epf.statistics._approximation import Approximation, Taylor
+from epf.statistics._approximation import Approximation
 from epf.statistics._base import Gibbs, Guide
-from epf.statistics._log_polynomial import LogPolynomial, try_out
-from epf.statistics._mixture import GibbsMixture
 
 _EAGER = 4  # times `refresh` steps at the start, in which theta is drawn at every step: the posterior still moves fast
 
@@ -58,8 +57,7 @@ class BoundLearner(BoundParticleFilter):
 
     def check(self) -> None:
         refuse_atoms(self.model, self.u)
-        if isinstance(self.gibbs, LogPolynomial):
-            try_out(self.gibbs, self.u)
+        self.gibbs.check(self.u)
 
     def begin(self, x_0: Float[Array, "*state particles"]) -> tuple[Any, Memory]:
         return over_particles(self.gibbs.init)(x_0), Memory(jnp.asarray(0), self.gibbs.guide(), jnp.asarray(False))
@@ -96,22 +94,14 @@ class BoundLearner(BoundParticleFilter):
         return (common.alike | resampled) & ~self.is_due(common, resampled)
 
     def posterior(self, state: Cloud) -> Posterior:
-        return GibbsMixture(self.parameters, state.theta, state.weights, state.x, self.gibbs, state.statistic)
+        return self.gibbs.posterior(state.theta, state.weights, state.x, state.statistic)
 
     def describe(self) -> dict[str, str]:
-        return {**super().describe(), **describe_gibbs(self.gibbs, self.refresh)}
+        return {**super().describe(), **self.gibbs.describe(self.refresh)}
 
 
-def describe_gibbs(gibbs: Gibbs, refresh: int) -> dict[str, str]:
-    """What is expanded and how, in words."""
-    if not isinstance(gibbs, LogPolynomial):
-        return {}
-    forms = [f"{where}: {law.form}, order {law.order}" for where, law in gibbs.expansions.items() if law is not None]
-    kind = "Taylor" if isinstance(gibbs.approximation, Taylor) else "Chebyshev"
-    box = {"shared": "one for all particles, following", "each": "one per particle, following", "no": "fixed"}
-    often = f", every {refresh} steps ({2 * refresh} while nothing is resampled)" if refresh > 1 else ""
-    return {
-        "approximation": f"{kind}; {'; '.join(forms)}; {gibbs.indices.size} coefficients per particle",
-        "box": box[gibbs.follow_mode],
-        "draws of theta": f"{gibbs.sampler.describe()}{often}",
-    }
+def learner(
+    filter: ParticleFilter, model: StateSpaceModel, u: Array | None, gibbs: Gibbs, refresh: int
+) -> BoundLearner:
+    """A filter with a statistic. Where theta can be drawn independently it is, at every step, whatever `refresh` says."""
+    return BoundLearner(*filter.parts(model, u), gibbs, u, 1 if gibbs.independent else refresh)

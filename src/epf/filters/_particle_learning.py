@@ -3,7 +3,7 @@
         draw theta ~ p(theta | statistic)  ->  resample by p(y_t | x_t-1, theta)  ->  x_t ~ p(x_t | x_t-1, theta, y_t)
 
 Particles that fit the coming observation are multiplied before they move, so all of them carry weight after it. The
-statistics are those of this library: exact where the model is conjugate (Storvik's), polynomials elsewhere (the EPF's).
+statistics are the EPF's: exact sums where the model has them, polynomials elsewhere.
 Where the predictive has no closed form the first stage takes p(y_t | the centre of the transition) in its place, with a
 share of plain resampling mixed in, and the second stage divides by what was used (Pitt and Shephard's auxiliary filter,
 1999).
@@ -17,13 +17,11 @@ from epf.filters._learner import BoundLearner, Memory, PolynomialLearner
 from epf.filters._particle import Chosen, Cloud, distinct, finite, over_particles, propose
 from epf.model._laws import centre
 from epf.model._model import StateSpaceModel, transition_law
-from epf.model._settings import count, one_of
+from epf.model._settings import count
 from epf.smc._weights import weigh
 from epf.smc.proposals._base import log_likelihood
 from epf.smc.proposals._gaussian import Optimal
-from epf.statistics._approximation import Chebyshev
-from epf.statistics._automatic import STATISTICS, choose_gibbs
-from epf.statistics._conjugate import Conjugate
+from epf.statistics._automatic import choose_statistic
 
 _PLAIN = 0.1  # least share of a first stage that does not look at y, where the predictive is not exact
 
@@ -31,21 +29,18 @@ _PLAIN = 0.1  # least share of a first stage that does not look at y, where the 
 class ParticleLearning(PolynomialLearner):
     """Learns by statistics and looks ahead; theta is drawn afresh at every step, as in the original.
 
-    `statistics` are "conjugate" (as epf.Storvik's), "polynomial" (as epf.EPF's, with the same settings), or "automatic":
-    conjugate where the model is. Particles are resampled below the threshold of `resampling`, which counts the weights that
-    the coming observation gives.
+    Statistics and their settings are those of epf.EPF: exact sums where the model has them, polynomials elsewhere. Particles
+    are resampled below the threshold of `resampling`, which counts the weights that the coming observation gives.
 
     Examples:
-        >>> epf.ParticleLearning(1000).bind(model).describe()["statistics"]
-        'conjugate'
+        >>> epf.ParticleLearning(1000).bind(model).describe()["statistic"]
+        'exact sums of a regression'
     """
 
     refresh: int = count(1)
-    statistics: str = one_of("automatic", *STATISTICS)
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundParticleLearning":
-        approximation = self.approximation or Chebyshev()
-        gibbs = choose_gibbs("ParticleLearning", model, u, self.statistics, approximation, self.sampler, self.discount)
+        gibbs = choose_statistic(model, u, self.approximation, self.sampler, self.discount)
         return BoundParticleLearning(*self.parts(model, u), gibbs, u, self.refresh)
 
 
@@ -108,7 +103,6 @@ class BoundParticleLearning(BoundLearner):
         exact = isinstance(self.proposal, Optimal)
         return {
             **super().describe(),
-            "statistics": "conjugate" if isinstance(self.gibbs, Conjugate) else "polynomial",
             "first stage": "p(y | previous state, theta)"
             if exact
             else f"y at the transition's centre, {_PLAIN:.0%} plain",

@@ -21,13 +21,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.errors import UnsupportedModelError
 from epf.filters._base import BoundFilter, Filter, Info
 from epf.filters._islands import bind_islands
-from epf.filters._learner import describe_gibbs
 from epf.filters._particle import Piece, finite, move_unseen, over_particles, propose, start
 from epf.filters._window import Window, accepted, has_lags, moved_by_chance, start_term, states, terms
 from epf.model._laws import support
 from epf.model._model import StateSpaceModel, advance, parameters, state_shape, traced, transition_law
 from epf.model._parameters import Parameters
-from epf.model._settings import count, instance, one_of
+from epf.model._settings import count, instance
 from epf.model._shapes import shapes_of
 from epf.model._trial import refuse_atoms
 from epf.numerics._keys import particle_keys
@@ -36,11 +35,9 @@ from epf.posterior.samplers._base import Sampler
 from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
-from epf.statistics._approximation import Approximation, Chebyshev
-from epf.statistics._automatic import STATISTICS, choose_gibbs
+from epf.statistics._approximation import Approximation
+from epf.statistics._automatic import choose_statistic
 from epf.statistics._base import Gibbs, Guide
-from epf.statistics._log_polynomial import LogPolynomial, try_out
-from epf.statistics._mixture import GibbsMixture
 
 _STRIDE = 2.4  # times the spread of the chains: the longest step of a state; lengths are drawn per step
 
@@ -60,8 +57,8 @@ class Chains(eqx.Module):
 class PracticalFilter(Filter):
     """Fixed-lag MCMC: `particles` chains, `sweeps` over the last `lag` states and theta at every observation.
 
-    `statistics` of the past are "conjugate" (as epf.Storvik's), "polynomial" (as epf.EPF's, by `approximation` and
-    `sampler`), or "automatic": conjugate where the model is. `proposal` draws a new state before the sweeps.
+    The statistic of the past is that of epf.EPF: exact sums where the model has them; a polynomial elsewhere, or if an
+    `approximation` or a `sampler` is chosen. `proposal` draws a new state before the sweeps.
 
     Examples:
         >>> epf.PracticalFilter(100, lag=10).bind(model).describe()["window"]
@@ -72,8 +69,7 @@ class PracticalFilter(Filter):
     lag: int = count(20, least=2)
     sweeps: int = count(5)
     proposal: Proposal = instance(Automatic(), Proposal, example="epf.proposals.Bootstrap()")
-    statistics: str = one_of("automatic", *STATISTICS)
-    approximation: Approximation = instance(Chebyshev(), Approximation, example="epf.Chebyshev(order)")
+    approximation: Approximation | None = instance(None, Approximation, example="epf.Chebyshev(order)", optional=True)
     sampler: Sampler | None = instance(None, Sampler, example="epf.samplers.InverseCDF()", optional=True)
     islands: int = count(4)
 
@@ -89,7 +85,7 @@ class PracticalFilter(Filter):
                 "PracticalFilter moves states on the real line, and transition() is discrete: use epf.ParticleLearning or "
                 "epf.EPF."
             )
-        gibbs = choose_gibbs("PracticalFilter", model, u, self.statistics, self.approximation, self.sampler)
+        gibbs = choose_statistic(model, u, self.approximation, self.sampler)
         return BoundPracticalFilter(model, params, self, resolve_proposal(self.proposal, model, u), gibbs, u)
 
 
@@ -104,8 +100,7 @@ class BoundPracticalFilter(BoundFilter):
     u: Array | None
 
     def check(self) -> None:
-        if isinstance(self.gibbs, LogPolynomial):
-            try_out(self.gibbs, self.u)
+        self.gibbs.check(self.u)
 
     def init(self, key: PRNGKeyArray) -> Chains:
         model, params, gibbs, u = self.model, self.parameters, self.gibbs, self.u
@@ -165,7 +160,7 @@ class BoundPracticalFilter(BoundFilter):
             return frozen, guide, first, residual
 
         def keep() -> tuple[Any, Guide | None, Array, Array]:
-            none = jnp.nan if not isinstance(self.gibbs, LogPolynomial) else 0.0
+            none = jnp.nan if state.guide is None else 0.0
             return state.frozen, state.guide, state.window.before, jnp.asarray(none, state.theta.dtype)
 
         frozen, guide, before, residual = jax.lax.cond(state.t >= self.settings.lag, freeze, keep)
@@ -215,7 +210,7 @@ class BoundPracticalFilter(BoundFilter):
 
     def posterior(self, state: Chains) -> Posterior:
         weights = jnp.exp(uniform(self.settings.particles))
-        return GibbsMixture(self.parameters, state.theta, weights, state.x, self.gibbs, state.whole)
+        return self.gibbs.posterior(state.theta, weights, state.x, state.whole)
 
     def describe(self) -> dict[str, str]:
         settings = self.settings
@@ -224,8 +219,7 @@ class BoundPracticalFilter(BoundFilter):
             "particles": f"{settings.particles} chains",
             "window": f"the last {settings.lag} states, {settings.sweeps} sweeps per observation",
             "proposal": self.proposal.describe(),
-            "statistics": "polynomial" if isinstance(self.gibbs, LogPolynomial) else "conjugate",
-            **describe_gibbs(self.gibbs, 1),
+            **self.gibbs.describe(1),
         }
 
 

@@ -15,6 +15,9 @@ from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys
 from epf.numerics._sums import mean_and_sd
+from epf.posterior._posterior import ParticlePosterior
+from epf.statistics._mixture import GibbsMixture
+from epf.statistics._mixture import Marginals as Marginals
 
 
 class Guide(eqx.Module):
@@ -61,8 +64,18 @@ class Gibbs(eqx.Module):
         """A move of theta that leaves p(theta | path) invariant; an independent draw if possible."""
 
     @abstractmethod
-    def marginals(self, statistic: Any, theta: Float[Array, " p"]) -> "Marginals":
+    def marginals(self, statistic: Any, theta: Float[Array, " p"]) -> Marginals:
         """The marginal of each element of theta given the path (and given the other blocks, if `draw` is a Gibbs sweep)."""
+
+    def posterior(
+        self,
+        theta: Float[Array, "p particles"],
+        weights: Float[Array, " particles"],
+        x: Float[Array, "*state particles"],
+        statistic: Any,
+    ) -> ParticlePosterior:
+        """The posterior of weighted particles: the mixture of their densities, from `marginals`."""
+        return GibbsMixture(self.parameters, theta, weights, x, self, statistic)
 
     def draw_all(
         self, key: PRNGKeyArray, statistic: Any, theta: Float[Array, "p particles"]
@@ -76,6 +89,19 @@ class Gibbs(eqx.Module):
         x_prev, new, x, y, u = piece
         update = jax.vmap(lambda s, before, new, after: self.update(s, before, new, after, y, u), -1, -1)
         return update(statistic, x_prev, new, x)
+
+    @property
+    def independent(self) -> bool:
+        """Whether `draw` is exact and cheap, so that theta is drawn at every step."""
+        return False
+
+    def check(self, u: Array | None) -> None:
+        """Raise an error for settings that do not fit the model; `u` is a row of its inputs."""
+        return
+
+    def describe(self, refresh: int) -> dict[str, str]:
+        """The statistic in words, and how theta is drawn from it every `refresh` steps."""
+        return {}
 
     def guide(self) -> Guide | None:
         """What leads the box of all particles before the first observation; None if there is no box."""
@@ -115,19 +141,9 @@ def box_of_draws(
     return jnp.where(worth, low, old_low), jnp.where(worth, high, old_high)
 
 
-class Marginals(eqx.Module):
-    """The marginal distributions of the elements of theta, for one particle."""
-
-    mean: eqx.AbstractVar[Float[Array, " p"]]
-    variance: eqx.AbstractVar[Float[Array, " p"]]
-
-    @abstractmethod
-    def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
-        """P(theta_j <= points_j) for each element j."""
-
-    @abstractmethod
-    def pdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
-        """The density that belongs to `cdf`."""
+def how_often(refresh: int) -> str:
+    """In words, for `describe`."""
+    return f", every {refresh} steps ({2 * refresh} while nothing is resampled)" if refresh > 1 else ""
 
 
 def some(leaf: Shaped[Array, "*rows particles"], count: int) -> Shaped[Array, "*rows some"]:

@@ -171,6 +171,13 @@ class Conjugate(Gibbs):
         log_scale = shape * jnp.log(rate) - jax.scipy.special.gammaln(jnp.where(shape > 0.0, shape, 1.0))
         return ConjugateMarginals(mean, variance, shape, rate, log_scale, theta, self._is_coefficient())
 
+    @property
+    def independent(self) -> bool:
+        return True
+
+    def describe(self, refresh: int) -> dict[str, str]:
+        return {"statistic": "exact sums of a regression", "draws of theta": "exact"} if self.parameters.size else {}
+
     def _prior(self) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:
         """Prior mean and covariance of the coefficients."""
         moments = [gaussian_moments(self.parameters.priors[name]) for name in self.coefficients]

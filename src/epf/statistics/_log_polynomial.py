@@ -20,15 +20,17 @@ from epf.numerics._compile import compiled_once
 from epf.numerics._keys import packed, particle_keys, unpacked
 from epf.polynomial._indices import Indices
 from epf.posterior._chart import Chart, prior_box
+from epf.posterior._posterior import ParticlePosterior
 from epf.posterior._quadrature import Box, GridDensity, cumulative, grid, hermite, weights
 from epf.posterior.samplers._base import Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF, inverse_side_by_side, resolved
 from epf.statistics import _approximation as settings
 from epf.statistics import _follow as following
-from epf.statistics._base import Gibbs, Guide, Marginals
+from epf.statistics._base import Gibbs, Guide, Marginals, how_often
 from epf.statistics._expansion import plan_expansions, points_of
 from epf.statistics._log_density import PathPolynomial as PathPolynomial
 from epf.statistics._log_density import PolynomialLogDensity
+from epf.statistics._mixture import PolynomialMixture
 
 _POINTS = 41
 _NO_MASS = 80.0  # nats below the prior's peak: less than the smallest float
@@ -125,6 +127,29 @@ class LogPolynomial(PolynomialLogDensity):
             Indices(tuple(powers)),
             _follow_mode(approximation, {expansion.form for expansion in found}, discount, chart.parameters.size),
         )
+
+    def posterior(
+        self,
+        theta: Float[Array, "p particles"],
+        weights: Float[Array, " particles"],
+        x: Float[Array, "*state particles"],
+        statistic: PathPolynomial,
+    ) -> ParticlePosterior:
+        return PolynomialMixture(self.parameters, theta, weights, x, self, statistic)
+
+    def check(self, u: Array | None) -> None:
+        _try_out(self, u)
+
+    def describe(self, refresh: int) -> dict[str, str]:
+        laws = {where: law for where, law in self.expansions.items() if law is not None}
+        forms = "; ".join(f"{where}: {law.form}, order {law.order}" for where, law in laws.items())
+        kind = "Taylor" if isinstance(self.approximation, settings.Taylor) else "Chebyshev"
+        box = {"shared": "one for all particles, following", "each": "one per particle, following", "no": "fixed"}
+        return {
+            "approximation": f"{kind}; {forms}; {self.indices.size} coefficients per particle",
+            "box": box[self.follow_mode],
+            "draws of theta": f"{self.sampler.describe()}{how_often(refresh)}",
+        }
 
     def guide(self) -> Guide:
         return Guide.start()
@@ -268,7 +293,7 @@ def _follow_mode(approximation: settings.Approximation, forms: set[str], discoun
     return "shared" if asked == "each" and p > 2 else asked  # for three and more the box is found from all draws
 
 
-def try_out(gibbs: LogPolynomial, u: Array | None) -> None:
+def _try_out(gibbs: LogPolynomial, u: Array | None) -> None:
     """Refuse a centre outside the support, a box without prior mass, and a log-density that is NaN there."""
     chart, params = gibbs.chart, gibbs.parameters
     if isinstance(gibbs.approximation, settings.Taylor):

@@ -5,6 +5,7 @@ and gives smooth answers. Particles that share a box are averaged on one grid, w
 each particle has marginals of its own, and quantiles are found by Newton's method.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -18,15 +19,16 @@ from epf.numerics._sums import mean_and_sd, quantile_of, quantiles
 from epf.posterior._chart import ends_at_support
 from epf.posterior._posterior import ErrorEstimate, ParticlePosterior
 from epf.posterior._quadrature import Box, GridDensity
-from epf.statistics._base import Gibbs, Marginals
-from epf.statistics._log_polynomial import LogPolynomial
 
 _REACH = 8.0  # standard deviations of the densities, in which quantiles are looked for beyond the draws
 _POINTS = {1: 33, 2: 25}  # per parameter, by the number of parameters
 _POINTS_OF_MANY = 41
-
-
 _SDS = 3.0  # how far out the end of a box is
+
+
+def _truncated(mass: Float[Array, " p"]) -> Float[Array, "2 p"]:
+    """The error if so much mass is missing at the end of a box, which is several sds out: what it moves is as much more."""
+    return jnp.stack([_SDS * mass, 0.5 * _SDS**2 * mass])
 
 
 def _beyond(densities: Float[Array, "p points particles"]) -> Float[Array, "2 p particles"]:
@@ -38,16 +40,29 @@ def _beyond(densities: Float[Array, "p points particles"]) -> Float[Array, "2 p 
     return jnp.where(slope > 0.0, ends * gap / jnp.maximum(slope, 1e-3), jnp.minimum(2.0 * ends, 1.0))
 
 
+class Marginals(eqx.Module):
+    """The marginal distributions of the elements of theta, for one particle."""
+
+    mean: eqx.AbstractVar[Float[Array, " p"]]
+    variance: eqx.AbstractVar[Float[Array, " p"]]
+
+    @abstractmethod
+    def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
+        """P(theta_j <= points_j) for each element j."""
+
+    @abstractmethod
+    def pdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
+        """The density that belongs to `cdf`."""
+
+
 class GibbsMixture(ParticlePosterior):
     """sum_i w_i p(theta | path i)."""
 
-    gibbs: Gibbs
+    gibbs: Any
+    """The `Gibbs` that the statistics belong to."""
     statistic: Any
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
-        pooled = self._on_one_grid()
-        if pooled is not None:
-            return pooled.moments()
         marginals = self._marginals()
         mean, between = mean_and_sd(marginals.mean, self.weights)
         # An inverse gamma may have no moments: an infinite one without weight must not make NaN of the sum.
@@ -55,9 +70,6 @@ class GibbsMixture(ParticlePosterior):
         return mean, jnp.where(jnp.isinf(mean), jnp.inf, jnp.sqrt(between**2 + within))
 
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
-        pooled = self._on_one_grid()
-        if pooled is not None:
-            return pooled.quantiles(levels)
         marginals = self._marginals()
         low, high = jnp.min(self.theta, axis=-1), jnp.max(self.theta, axis=-1)
         # Draws may all be alike; the densities still have a width.
@@ -89,27 +101,9 @@ class GibbsMixture(ParticlePosterior):
         return jax.vmap(self.gibbs.draw, in_axes=-1)(particle_keys(k_draw, count), statistic, theta)
 
     def error(self) -> ErrorEstimate:
-        """What lies beyond the ends of the boxes; the Monte Carlo error is known from islands, the expansion's per step."""
-        gibbs = self.gibbs
+        """None of its own: the Monte Carlo error is known from islands."""
         zero = jnp.zeros((2, self.parameters.size))
-        if not isinstance(gibbs, LogPolynomial):
-            return ErrorEstimate(jnp.full_like(zero, jnp.nan), zero, zero, zero, zero)
-        densities = _densities(gibbs, self.statistic, self.theta)
-        at_support = jax.vmap(lambda low, high: ends_at_support(gibbs.chart, low, high), -1, -1)
-        mass = jnp.where(at_support(self.statistic.low, self.statistic.high), 0.0, _beyond(densities))
-        mass = jnp.sum(jnp.where(self.weights > 0.0, mass, 0.0) @ self.weights, axis=0)
-        # So much mass is missing at the end of a box that reaches several sds: what it moves is a few times as much.
-        truncation = jnp.stack([_SDS * mass, 0.5 * _SDS**2 * mass])
-        return ErrorEstimate(jnp.full_like(zero, jnp.nan), zero, zero, truncation, zero)
-
-    def _on_one_grid(self) -> GridDensity | None:
-        """The marginal densities of the mixture on one grid, if all particles share a box."""
-        gibbs = self.gibbs
-        if not isinstance(gibbs, LogPolynomial) or not gibbs.shared:
-            return None
-        densities = _densities(gibbs, self.statistic, self.theta)
-        box = Box(gibbs.chart, self.statistic.low[:, 0], self.statistic.high[:, 0])
-        return GridDensity(box, jnp.where(self.weights > 0.0, densities, 0.0) @ self.weights)
+        return ErrorEstimate(jnp.full_like(zero, jnp.nan), zero, zero, zero, zero)
 
     def _marginals(self) -> Marginals:
         """The marginals of every particle, particles last."""
@@ -122,7 +116,43 @@ class GibbsMixture(ParticlePosterior):
         return jax.vmap(lambda one: method(one, points), in_axes=-1, out_axes=-1)(marginals) @ self.weights
 
 
+class PolynomialMixture(GibbsMixture):
+    """The same, where densities are polynomials on boxes."""
+
+    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        return self._on_one_grid().moments() if self.gibbs.shared else super().moments()
+
+    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
+        return self._on_one_grid().quantiles(levels) if self.gibbs.shared else super().quantiles(levels)
+
+    def error(self) -> ErrorEstimate:
+        """What lies beyond the ends of the boxes; the expansion's error is known per step."""
+        at_support = jax.vmap(lambda low, high: ends_at_support(self.gibbs.chart, low, high), -1, -1)
+        mass = jnp.where(at_support(self.statistic.low, self.statistic.high), 0.0, _beyond(self._densities()))
+        mass = jnp.sum(jnp.where(self.weights > 0.0, mass, 0.0) @ self.weights, axis=0)
+        return eqx.tree_at(lambda error: error.truncation, super().error(), _truncated(mass))
+
+    def _on_one_grid(self) -> GridDensity:
+        """The marginal densities of the mixture on one grid, if all particles share a box."""
+        box = Box(self.gibbs.chart, self.statistic.low[:, 0], self.statistic.high[:, 0])
+        return GridDensity(box, jnp.where(self.weights > 0.0, self._densities(), 0.0) @ self.weights)
+
+    def _densities(self) -> Array:
+        return _densities(self.gibbs, self.statistic, self.theta)
+
+
+class BoxedPosterior(ParticlePosterior):
+    """Weighted draws of which some parameters stay within a box."""
+
+    at_ends: Float[Array, " p"]
+    """The share of draws near the ends of the box."""
+
+    def error(self) -> ErrorEstimate:
+        """Draws near an end: as many may be missing beyond it."""
+        return eqx.tree_at(lambda error: error.truncation, super().error(), _truncated(self.at_ends))
+
+
 @eqx.filter_jit  # moments, quantiles and errors have it in common: it is traced once
-def _densities(gibbs: LogPolynomial, statistic: Any, theta: Float[Array, "p particles"]) -> Array:
+def _densities(gibbs: Any, statistic: Any, theta: Float[Array, "p particles"]) -> Array:
     """The marginal densities of every particle on its grid."""
     return gibbs.marginal_densities(statistic, theta, _POINTS.get(theta.shape[0], _POINTS_OF_MANY))

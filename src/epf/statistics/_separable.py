@@ -29,9 +29,11 @@ from epf.numerics._compile import compiled_once, evaluated
 from epf.numerics._keys import packed, particle_keys, root_key, threefry_key, unpacked
 from epf.numerics._linear_algebra import semidefinite_root
 from epf.numerics._sums import Compensated
+from epf.posterior._posterior import ParticlePosterior
 from epf.statistics._awkward import MOST, Awkward, Polynomials
-from epf.statistics._base import Gibbs, Guide, Marginals, box_of_draws, some
+from epf.statistics._base import Gibbs, Guide, Marginals, box_of_draws, how_often, some
 from epf.statistics._lines import along_lines
+from epf.statistics._mixture import BoxedPosterior
 
 _PRIOR_DRAWS = 256
 _LINES = 1  # of each kind
@@ -184,6 +186,25 @@ class Separable(Gibbs):
     def marginals(self, statistic: PathSums, theta: Float[Array, " p"]) -> Marginals:
         raise NotImplementedError("the posterior of a separable statistic is made of weighted draws")
 
+    def posterior(
+        self,
+        theta: Float[Array, "p particles"],
+        weights: Float[Array, " particles"],
+        x: Float[Array, "*state particles"],
+        statistic: PathSums,
+    ) -> ParticlePosterior:
+        if self.awkward is None or statistic.polynomials is None:
+            return ParticlePosterior(self.parameters, theta, weights, x)
+        at_ends = self.awkward.share_at_ends(statistic.polynomials, theta, weights)
+        return BoxedPosterior(self.parameters, theta, weights, x, at_ends)
+
+    def describe(self, refresh: int) -> dict[str, str]:
+        found = {"statistic": f"{len(self.structure.plain[0])} exact sums per particle"}
+        if (awkward := self.awkward) is not None:
+            labels = " and ".join(self.parameters.labels[i] for i in self.structure.awkward)
+            found["approximation"] = f"Chebyshev; {awkward.size} polynomials in {labels}, of {awkward.count} nodes each"
+        return {**found, "draws of theta": f"slices{how_often(refresh)}"}
+
     def guide(self) -> Guide | None:
         return None if self.awkward is None else Guide.start()
 
@@ -283,9 +304,9 @@ def require_separable(model: StateSpaceModel, structure: Structure, u: Array | N
             )
 
 
-def refuse_jumps(model: StateSpaceModel, structure: Structure | None, u: Array | None) -> None:
+def refuse_jumps(model: StateSpaceModel, structure: Structure, u: Array | None) -> None:
     """An error if a law jumps along a parameter, as at a threshold: no polynomial follows it."""
-    for law, i in ({} if structure is None else jumping(model, structure, u)).items():
+    for law, i in jumping(model, structure, u).items():
         raise UnsupportedModelError(
             f"EPF expands what is not separable as a polynomial, and none fits {law}(), whose density jumps along "
             f"{parameters(model).labels[i]!r}: use epf.MarginalEPF, or epf.fix to make it known."

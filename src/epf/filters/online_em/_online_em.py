@@ -28,7 +28,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import UnsupportedModelError
 from epf.filters._base import Caveat
-from epf.filters._learner import describe_gibbs
 from epf.filters._particle import BoundParticleFilter, Chosen, Cloud, ParticleFilter, Piece, over_particles
 from epf.filters.online_em._estimate import ALL, RECENT, Estimate, boxed
 from epf.filters.online_em._missing_information import corrected
@@ -45,7 +44,7 @@ from epf.posterior._posterior import PointPosterior
 from epf.posterior.samplers._automatic import default_sampler
 from epf.smc._backward import backward_draws
 from epf.statistics._approximation import Chebyshev, by_name, first_box
-from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial, try_out
+from epf.statistics._log_polynomial import LogPolynomial, PathPolynomial
 
 _NEWTON = 2  # Newton steps per M-step, which starts where the last one ended
 _PRIOR_DRAWS = 513
@@ -106,7 +105,7 @@ class BoundOnlineEM(BoundParticleFilter):
     u: Array | None
 
     def check(self) -> None:
-        try_out(self.gibbs, self.u)
+        self.gibbs.check(self.u)
 
     def first_theta(self, key: PRNGKeyArray) -> Float[Array, "p particles"]:
         return _spread(self.estimate, self.settings.particles)
@@ -249,7 +248,7 @@ class BoundOnlineEM(BoundParticleFilter):
         refined = f"the average of Q with weights t^{settings.averaging or 0.0:g}, corrected for missing information"
         return {
             **super().describe(),
-            **describe_gibbs(self.gibbs, 1),
+            **self.gibbs.describe(1),
             "steps": f"t^-{settings.exponent:g} after {settings.burn_in} observations",
             "answer": "the maximum of the recent Q" if settings.averaging is None else f"the maximum of {refined}",
             "backward draws": f"{settings.draws} per particle",
