@@ -285,6 +285,34 @@ def test_a_mode_that_cannot_be_had_is_told(settings, failed):
     assert len(doubts) == 1 + failed
 
 
+def test_a_method_of_the_users_choice_is_not_replaced_and_what_it_misses_is_told():
+    result, ran, _, doubts = searched((-1.0, 5.0), only=True)
+    assert ran == ["MarginalEPF", "Elsewhere"]
+    assert isinstance(result.method, epf.MarginalEPF)
+    assert doubts[0].startswith("Another mode has 0.27 of the posterior")
+    assert searched((-12.0, 5.0), only=True)[3] == []
+    assert searched((-1.0, 5.0), first=0.5, only=True)[1] == ["MarginalEPF"]  # its error is enough of a doubt
+
+
+def test_fit_looks_after_a_marginal_filter(fitted):
+    """With this seed its nodes follow the smaller mode."""
+    _, _, y = fitted
+    result = epf.fit(MovingAverage(), y, METHOD, seed=3)
+    assert result.error.worst < 0.1
+    assert result.verdict.word == "doubtful"
+    assert result.verdict.findings[0].sentence.startswith("Another mode has 0.8")
+
+
+@pytest.mark.slow
+def test_panels_look_too():
+    y = series()
+    panel = epf.fit_panel(MovingAverage(), {key: y for key in "abcd"}, METHOD, seed=3)
+    verdicts = {key: epf.fit(MovingAverage(), y, METHOD, seed=panel[key].seed).verdict for key in "abcd"}
+    assert any(verdict.findings[0].sentence.startswith("Another mode") for verdict in verdicts.values())
+    for key, verdict in verdicts.items():
+        assert panel[key].verdict == verdict
+
+
 def test_nobody_looks_where_the_budget_has_ended():
     assert searched((-1.0, 5.0), budget=1.5)[1] == ["MarginalEPF"]
     assert searched((-1.0, 5.0), budget=4.5)[1][:2] == ["MarginalEPF", "Elsewhere"]

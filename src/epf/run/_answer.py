@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Array
 
 from epf.filters._base import BoundFilter, Caveat, Filter, ReplayingFilter
 from epf.model._model import StateSpaceModel
+from epf.results._chains import Chains
 from epf.results._observed import NOTHING, ROUNDED, Observed
 from epf.results._result import Result
 from epf.run._again import states
@@ -44,3 +46,11 @@ def _of_data(ys: np.ndarray, before: Result | None) -> list[Caveat]:
     nothing = before is None or NOTHING in known
     found = [caveat for caveat in Observed().after(ys).caveats() if nothing or caveat != NOTHING]
     return found if ROUNDED in found or ROUNDED not in known else [*found, ROUNDED]
+
+
+def joined(ran: Ran, before: Result | Chains | None) -> Ran:
+    """The run together with the one that it continues."""
+    if before is None:
+        return ran
+    record = jax.tree.map(lambda old, new: np.concatenate([old, new]), before.record, ran.record)
+    return ran._replace(record=record, paused=(*getattr(before, "paused", ()), *ran.paused))

@@ -15,6 +15,7 @@ from epf.errors import NumericalError, SettingError, warn
 from epf.filters._base import Filter, start, strong
 from epf.filters._devices import Devices, check_alike
 from epf.filters._islands import on_devices, spread, together
+from epf.filters.marginal._marginal import MarginalEPF
 from epf.model._date_checks import check_later, warn_of_gap
 from epf.model._model import StateSpaceModel
 from epf.model._series import check_series
@@ -24,7 +25,7 @@ from epf.offline._base import MarkovChains, Offline, Sequential
 from epf.results._chains import Chains
 from epf.results._result import Result
 from epf.run._again import STEPS, whole_past
-from epf.run._answer import filter_result
+from epf.run._answer import filter_result, joined
 from epf.run._checks import (
     QUANTILE_LEVELS,
     check_capacity,
@@ -98,7 +99,8 @@ def fit(
     Without a `method`, the library chooses one, and takes more particles and nodes until the certificate (`result.error`) is
     below `accuracy`, in posterior sds, or the next run would take longer than is left of `budget` seconds. The first run
     goes to its end, whatever the budget; compilation does not count. What was chosen is in `result.settings` and
-    `result.method`. With a `method` it runs that one, as it is.
+    `result.method`. With a `method` it runs that one, as it is; after `MarginalEPF` it looks for other modes and doubts an
+    answer that misses one.
 
     `y` has shape (T,) or (T, m), NaN where a value is missing; the dates of a pandas or xarray index come back in the
     history, forecasts and plots. `inputs` has shape (T, k), and the index of y if both have one. `quantile_levels` are
@@ -149,8 +151,8 @@ def _fit(
 ) -> Result | Chains:
     if devices is not None and not isinstance(method, Filter):
         raise SettingError("fit(devices=...) shares the islands of a filter: give one, such as epf.EPF(islands=8).")
-    if method is None:
-        return _fit_default(model, ys, us, seed, levels, progress, accuracy, budget)
+    if method is None or (isinstance(method, MarginalEPF) and resume_from is None and devices is None):
+        return _fit_search(model, ys, us, method, seed, levels, progress, accuracy, budget)
     if isinstance(method, MarkovChains):
         chains = check_resumed_chains(resume_from, model, method, seed, ys, us)
         return _fit_chains(model, ys, us, method, seed, levels, progress, chains)
@@ -163,22 +165,27 @@ def _fit(
     return result
 
 
-def _fit_default(
+def _fit_search(
     model: StateSpaceModel,
     ys: np.ndarray,
     us: Array | None,
+    given: Filter | None,
     seed: int,
     levels: Array,
     progress: bool | None,
     accuracy: float,
     budget: float,
 ) -> Result:
+    """The methods that the library chooses, or the one that is given; and a look elsewhere."""
+
     def one(method: Filter) -> Result:
-        return _fit_filter(model, ys, us, method, seed, levels, progress, None, None, next(runs))
+        return _fit_filter(model, ys, us, method, seed, levels, progress, None, None, 0 if given else next(runs))
 
     began, runs = time.perf_counter(), count(1)
-    result, search = reach(choose(model, None if us is None else us[0]), one, accuracy, budget)
-    result.settings["chosen"] = "; ".join(search.notes)
+    method = given or choose(model, None if us is None else us[0])
+    result, search = reach(method, one, accuracy, budget, only=given is not None)
+    if given is None:
+        result.settings["chosen"] = "; ".join(search.notes)
     result.seconds = time.perf_counter() - began
     warn_of_error(result)
     return result
@@ -219,7 +226,7 @@ def _fit_filter(
     course = Course(FilterEngine(bound, levels), root, read, *_STEPS)
     size = size_of(method, made_of(bound.describe()))
     title = f"run {number}, {size}" if number else type(method).__name__
-    ran = _joined(run(course, state, first, total, title, "step", progress), before)
+    ran = joined(run(course, state, first, total, title, "step", progress), before)
     bound, state = together(bound, ran.state)
     ran = ran._replace(state=state)
     seconds = time.perf_counter() - began + (0.0 if before is None else before.seconds)
@@ -257,7 +264,7 @@ def _fit_sequential(
     settled, state = _begin(method, model, root, data) if before is None else (method, before.state)
     total = method.iterations(len(rows))
     course = Course(IterationEngine(settled, model, levels), root, lambda done, count: data, *_ITERATIONS)
-    ran = _joined(run(course, state, first, total, type(method).__name__, "step", progress), before)
+    ran = joined(run(course, state, first, total, type(method).__name__, "step", progress), before)
     seconds = time.perf_counter() - began + (0.0 if before is None else before.seconds)
     settings = _settings(settled, model, row, ran)
     result = Result(model, method, seed, ran.done, ran.state, ran.record, tuple(levels.tolist()), seconds, settings)
@@ -307,7 +314,7 @@ def _fit_chains(
     # The number of draws does not matter to an iteration, which is then compiled once for all numbers.
     engine = IterationEngine(eqx.tree_at(lambda m: m.draws, settled, 2), model, levels)
     course = Course(engine, root, lambda done, count: data, *_ITERATIONS)
-    ran = _joined(run(course, state, done, total, name, "iteration", progress), before)
+    ran = joined(run(course, state, done, total, name, "iteration", progress), before)
     seconds = time.perf_counter() - began + (0.0 if before is None else before.seconds)
     result = Chains(model, method, seed, len(ys), ran.state, ran.record, seconds, _settings(settled, model, row, ran))
     result.settled, result.interrupted = settled, ran.interrupted
@@ -322,14 +329,6 @@ def _fit_chains(
             result=result,
         )
     return result
-
-
-def _joined(ran: Ran, before: Result | Chains | None) -> Ran:
-    """The run together with the one that it continues."""
-    if before is None:
-        return ran
-    record = jax.tree.map(lambda old, new: np.concatenate([old, new]), before.record, ran.record)
-    return ran._replace(record=record, paused=(*getattr(before, "paused", ()), *ran.paused))
 
 
 def _begin(method: Offline, model: StateSpaceModel, root: Any, data: Data) -> tuple[Any, Any]:

@@ -18,16 +18,17 @@ class Search:
     """The rounds of one series: larger methods until the certificate is below `accuracy` or `budget` seconds end.
 
     `method` is the one to run next, None at the end. `best` is the run with the smallest error. It need not be the largest:
-    its nodes are others, and may have been less lucky.
+    its nodes are others, and may have been less lucky. If the user has chosen the method, `only` that one is run, and a look
+    elsewhere.
     """
 
-    def __init__(self, method: Filter, accuracy: float, budget: float) -> None:
+    def __init__(self, method: Filter, accuracy: float, budget: float, only: bool = False) -> None:
         self.method: Filter | None = method
         self.rounds: list[Round] = []
         self.best: Result | None = None
         self.notes: list[str] = []
         """What was run, and what was found, in words."""
-        self._accuracy, self._left = accuracy, budget
+        self._accuracy, self._left, self._only = accuracy, np.inf if only else budget, only
         self._least = _LOOK * budget
         self._chosen: Round | None = None
         self._failed: list[Caveat] = []
@@ -58,7 +59,7 @@ class Search:
         if self._first is None and is_sure(_worst(result)):
             self._first, self._log_mass = result, result.log_evidence
         most = self._left / max(one.seconds, 1e-3)
-        done = result.interrupted or len(self.rounds) >= MOST_ROUNDS
+        done = self._only or result.interrupted or len(self.rounds) >= MOST_ROUNDS
         self.method = None if done else enlarged(self.method, result, self._accuracy, most)
         if self.method is None and not result.interrupted and self._missing is None:
             self.method = self._look()
@@ -115,12 +116,19 @@ class Search:
         if found is None:
             return None
         self._missing = found.doubt
+        if self._only:
+            self._missing = Caveat(
+                found.doubt.level, f"{found.doubt.sentence} Name no method: nodes go there too then."
+            )
+            return None
         return found.method if (len(method.ellipses) + 1) * self._chosen.seconds < self._left else None
 
 
-def reach(method: Filter, run: Callable[[Filter], Result], accuracy: float, budget: float) -> tuple[Result, Search]:
+def reach(
+    method: Filter, run: Callable[[Filter], Result], accuracy: float, budget: float, only: bool = False
+) -> tuple[Result, Search]:
     """Run `method`, and others as the search asks for them: the best result, which knows of the doubts, and the search."""
-    search = Search(method, accuracy, budget)
+    search = Search(method, accuracy, budget, only)
     while search.method is not None:
         try:
             search.take(run(search.method))

@@ -8,6 +8,7 @@ import numpy as np
 
 from epf.errors import AccuracyWarning, EPFError, SettingError, warn
 from epf.filters._base import Filter
+from epf.filters.marginal._marginal import MarginalEPF
 from epf.model._model import StateSpaceModel, check_is_model
 from epf.model._settings import check_seed, require_count, require_number
 from epf.run._checks import QUANTILE_LEVELS, check_memory, check_method, check_quantile_levels
@@ -84,7 +85,8 @@ def fit_panel(
     if not series:
         raise next(iter(failed.values()))
     check_memory(chosen, model, shapes)
-    searches = {one.key: Search(chosen, accuracy, budget) for one in series}
+    searches = {one.key: Search(chosen, accuracy, budget, only=method is not None) for one in series}
+    searched = method is None or isinstance(method, MarginalEPF)
     entries: dict[Key, Entry] = {}
     pending: list[tuple[Filter, list[Series]]] = [(chosen, series)]
     interrupted = False
@@ -100,7 +102,7 @@ def fit_panel(
                         else:
                             search.fail(error)
                         continue
-                    if method is None:
+                    if searched:
                         result = entry.result()
                         search.take(result)
                         if search.best is not result:
@@ -115,9 +117,9 @@ def fit_panel(
             raise
         interrupted = True
     for key, entry in entries.items():
+        entry.doubts = searches[key].doubts()
         if method is None:
             entry.chosen = "; ".join(searches[key].notes)
-            entry.doubts = searches[key].doubts()
     for one in series:
         if one.key not in entries and one.key not in failed:
             failed[one.key] = EPFError("The run was interrupted before this series.")
