@@ -306,7 +306,7 @@ def test_fit_looks_after_a_marginal_filter(fitted):
 @pytest.mark.slow
 def test_panels_look_too():
     y = series()
-    panel = epf.fit_panel(MovingAverage(), {key: y for key in "abcd"}, METHOD, seed=3)
+    panel = epf.fit_panel(MovingAverage(), dict.fromkeys("abcd", y), METHOD, seed=3)
     verdicts = {key: epf.fit(MovingAverage(), y, METHOD, seed=panel[key].seed).verdict for key in "abcd"}
     assert any(verdict.findings[0].sentence.startswith("Another mode") for verdict in verdicts.values())
     for key, verdict in verdicts.items():

@@ -204,6 +204,13 @@ class Awkward(eqx.Module):
         total = jnp.ones(self.count) @ along_nodes  # a product of matrices, which is quicker than to sum along columns
         return jnp.where(inside, total, -jnp.inf)
 
+    def values(self, polynomials: Polynomials, theta: Float[Array, "p particles"]) -> Float[Array, "terms particles"]:
+        """P_k(theta_A), less what is counted in the middle, inside of the box."""
+        z = jax.vmap(self.point, -1, -1)(theta)
+        low, high = polynomials.low, polynomials.high
+        where = _cardinal(self.nodes, (2.0 * z - low - high) / (high - low))
+        return jnp.sum(polynomials.values * where, axis=1)
+
     def moved(
         self, polynomials: Polynomials, low: Float[Array, " awkward"], high: Float[Array, " awkward"]
     ) -> tuple[Polynomials, Float[Array, "terms particles"]]:

@@ -3,7 +3,8 @@
     p(theta | path) = prior(theta) exp(S . h(theta)),   S = sum over steps of s(x_prev, new, y, u)
 
 h and s are found by reading the model (`model/structure`). There is no order, and no box: the density is known everywhere,
-and theta moves by slices along lines in unbounded coordinates. Half of the lines have the shape of the cloud of
+and theta moves by slices along lines in unbounded coordinates. Parameters whose law given the others is known are then
+drawn from it (`_conditionals.py`). Half of the lines have the shape of the cloud of
 all particles' thetas, so that moves are as long as the posterior is wide, whatever its correlations; the others have the
 shape of the prior, so that a cloud that has shrunk to a point is left again.
 
@@ -32,6 +33,7 @@ from epf.numerics._sums import Compensated
 from epf.posterior._posterior import ParticlePosterior
 from epf.statistics._awkward import MOST, Awkward, Polynomials
 from epf.statistics._base import Gibbs, Guide, Marginals, box_of_draws, how_often, some
+from epf.statistics._conditionals import Conditionals
 from epf.statistics._lines import along_lines
 from epf.statistics._mixture import BoxedPosterior
 
@@ -42,6 +44,7 @@ _GROWTH = 1.2  # the box is looked at whenever the number of steps has grown by 
 _TOLERANCE = 0.01  # nats of residual above which a smaller box is tried, and again at the next step
 _SIZES = (1.0, 0.75, 0.5)  # of the box; a small one has no room for tails that few draws show
 _FEW = 50
+_CONDITIONALS = 1 << 20  # a key that no line has
 _WATCHED, _DRAWS = 16, 25  # particles whose residual is measured at every step, and at how many draws
 
 Step = tuple[str, dict[str, Array], dict[str, Array | None]]  # a law, its data of each particle, and those of all
@@ -63,6 +66,7 @@ class Separable(Gibbs):
     prior_sd: Float[Array, " q"]
     """Of the unbounded coordinates."""
     awkward: Awkward | None
+    conditionals: Conditionals
 
     @classmethod
     def of(cls, model: StateSpaceModel, structure: Structure) -> "Separable":
@@ -70,7 +74,7 @@ class Separable(Gibbs):
         params.require_unbounded("Storvik")
         with evaluated():
             awkward = None if structure.separable else Awkward.of(structure)
-            return cls(model, params, structure, _prior_sd(params), awkward)
+            return cls(model, params, structure, _prior_sd(params), awkward, Conditionals.of(structure))
 
     def init(self, x_0: Float[Array, "*state"]) -> PathSums:
         polynomials = None if self.awkward is None else self.awkward.empty()
@@ -138,6 +142,13 @@ class Separable(Gibbs):
             return total
         return total + self.awkward.value(statistic.polynomials, functions[-self.awkward.size :], theta)
 
+    def _sums(self, statistic: PathSums, theta: Float[Array, "p particles"]) -> Float[Array, "terms particles"]:
+        """S_k, at the awkward parameters of each particle."""
+        sums = statistic.sums.value
+        if self.awkward is None or statistic.polynomials is None:
+            return sums
+        return sums.at[-self.awkward.size :].add(self.awkward.values(statistic.polynomials, theta))
+
     def _functions(self, theta: Float[Array, "p particles"]) -> Float[Array, "terms particles"]:
         functions = [*self.structure.plain[0], *self.structure.mixed[0]]
         return jax.vmap(lambda theta: self.structure.h(theta, functions), -1, -1)(theta)
@@ -177,11 +188,21 @@ class Separable(Gibbs):
         def log_density(free: Float[Array, "q particles"]) -> Float[Array, " particles"]:
             return jax.vmap(params.log_prior_free, -1)(free) + self._data(statistic, constrain(free))
 
-        start = jax.vmap(params.unconstrain, -1, -1)(theta)
-        free = along_lines(jax.vmap(unpacked, -1)(words), log_density, start, shapes)
+        keys = jax.vmap(unpacked, -1)(words)
+        if not self.independent:
+            start = jax.vmap(params.unconstrain, -1, -1)(theta)
+            theta = constrain(along_lines(keys, log_density, start, shapes))
+        if self.conditionals.known:
+            keys = jax.vmap(lambda key: jax.random.fold_in(key, _CONDITIONALS))(keys)
+            theta = jax.vmap(self.conditionals.draw, (0, -1, -1), -1)(keys, self._sums(statistic, theta), theta)
         # Without finite sums nothing is known of theta: NaN makes the particle invalid, and the filter says so.
         finite = jnp.all(jnp.isfinite(statistic.sums.total), axis=0)
-        return jnp.where(finite, constrain(free), jnp.nan)
+        return jnp.where(finite, theta, jnp.nan)
+
+    @property
+    def independent(self) -> bool:
+        """No parameter is left that moves along lines."""
+        return len(self.conditionals.known) == self.parameters.size
 
     def marginals(self, statistic: PathSums, theta: Float[Array, " p"]) -> Marginals:
         raise NotImplementedError("the posterior of a separable statistic is made of weighted draws")
@@ -203,7 +224,9 @@ class Separable(Gibbs):
         if (awkward := self.awkward) is not None:
             labels = " and ".join(self.parameters.labels[i] for i in self.structure.awkward)
             found["approximation"] = f"Chebyshev; {awkward.size} polynomials in {labels}, of {awkward.count} nodes each"
-        return {**found, "draws of theta": f"slices{how_often(refresh)}"}
+        exact = [self.parameters.labels[i] for i in sorted(self.conditionals.known)]
+        given = f"; then {', '.join(exact)} exactly given the rest" if exact else ""
+        return {**found, "draws of theta": "exact" if self.independent else f"slices{given}{how_often(refresh)}"}
 
     def guide(self) -> Guide | None:
         return None if self.awkward is None else Guide.start()
