@@ -23,6 +23,7 @@ from epf.model.structure._symmetries import symmetries_of
 from epf.model.structure._verify import structure_of
 from epf.model.structure._words import jumps_in, words_of
 from epf.run._default import choose, core, size_of
+from epf.statistics._conditionals import Conditionals
 
 _NAIVE_DEGREE = 14  # a drift expanded to order 7, and squared
 _SHOWN = 4
@@ -191,9 +192,15 @@ class Explanation:
             lines.append(
                 "epf.EPF and epf.Storvik keep exact sums for it, and are right as long as paths do not coalesce."
             )
+            if exact := self._drawn_exactly():
+                lines.append(f"Given a path and the other parameters they draw {_listed(exact)} exactly.")
         elif self.parameters:
             lines.append("epf.EPF keeps a polynomial per particle for it; epf.Storvik does not serve it.")
         return " ".join(lines)
+
+    def _drawn_exactly(self) -> list[str]:
+        known = Conditionals.of(self.structure).known
+        return [label for i, label in enumerate(self.structure.parameters.labels) if i in known]
 
     def _default(self) -> str:
         made_of = {"particles": "particles", "partly Kalman": "particles", "points": "points"}
