@@ -44,7 +44,14 @@ outside of 0.7 to 1.43, and *near* in between. Where |z| is compared with the ce
 runs one. This page and its pictures are made by `python -m proving.summary --page` from the files in `proving/results`.
 Every run had one core of an x86 server. Those of the default with quadratures or particles had JAX 0.11.2, as those of the
 EPF; those with exact filters, `bearings` and `influenza` JAX 0.10.2 on two shared cores. Seconds include compilation
-unless the table says otherwise. The EPF has 1000 particles, in four islands, and is never given more.
+unless the table says otherwise.
+
+Methods with a name run as they are: `EPF`, `Storvik` and `ParticleLearning` with 1000 particles in four islands,
+`MarginalEPF` with its own choice of nodes and particles. None is given more, and most answers of the first three are
+rightly doubted: paths coalesce. Runs beyond 100 seconds are too slow here, but those of the EPF on `plankton`, which had
+300. Particle learning has no runs on `plankton`. Runs of `MarginalEPF` had JAX 0.11.2 on a third of the cases and JAX 0.10.2
+on the others. Only those of `arma` and `explosive` were made after `epf.fit` began to look elsewhere after a `MarginalEPF`;
+a look changes no answer, and can only add a doubt.
 """
 
 
