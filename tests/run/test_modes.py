@@ -24,6 +24,7 @@ from epf.results._verdict import MethodFacts
 from epf.run._default import Round
 from epf.run._elsewhere import log_evidence_of, look, missed, share_of
 from epf.run._search import reach
+from models import AR
 
 NOISE = 0.1
 METHOD = epf.MarginalEPF(nodes=128)
@@ -294,23 +295,25 @@ def test_a_method_of_the_users_choice_is_not_replaced_and_what_it_misses_is_told
     assert searched((-1.0, 5.0), first=0.5, only=True)[1] == ["MarginalEPF"]  # its error is enough of a doubt
 
 
-def test_fit_looks_after_a_marginal_filter(fitted):
-    """With this seed its nodes follow the smaller mode."""
-    _, _, y = fitted
-    result = epf.fit(MovingAverage(), y, METHOD, seed=3)
-    assert result.error.worst < 0.1
-    assert result.verdict.word == "doubtful"
-    assert result.verdict.findings[0].sentence.startswith("Another mode has 0.8")
+def test_fit_looks_after_a_marginal_filter_and_after_no_other(monkeypatch):
+    asked = []
+    monkeypatch.setattr("epf.run._search.look", lambda method, *_: asked.append(method))
+    y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=40, seed=6)[1]
+    method = epf.MarginalEPF(nodes=64)
+    result = epf.fit(AR(), y, method)
+    assert asked == [method]
+    epf.fit(AR(), y[:2], resume_from=result)
+    epf.fit(AR(), y, epf.SIR(20, islands=2))
+    assert asked == [method]
 
 
 @pytest.mark.slow
 def test_panels_look_too():
+    """A panel doubts what `epf.fit` doubts: nodes of some series follow one of the modes, and a look finds the other."""
     y = series()
     panel = epf.fit_panel(MovingAverage(), dict.fromkeys("abcd", y), METHOD, seed=3)
-    verdicts = {key: epf.fit(MovingAverage(), y, METHOD, seed=panel[key].seed).verdict for key in "abcd"}
-    assert any(verdict.findings[0].sentence.startswith("Another mode") for verdict in verdicts.values())
-    for key, verdict in verdicts.items():
-        assert panel[key].verdict == verdict
+    for key in "abcd":
+        assert panel[key].verdict == epf.fit(MovingAverage(), y, METHOD, seed=panel[key].seed).verdict
 
 
 def test_nobody_looks_where_the_budget_has_ended():
