@@ -421,3 +421,19 @@ def test_draws_on_one_grid_for_all_are_those_of_each(model, sharp):
     expected = jax.jit(lambda key: Gibbs.draw_all(gibbs, key, statistic, theta))(key)
     assert np.std(found, axis=1).min() > 0.03
     np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_a_polynomial_that_is_not_finite_counts_for_nothing():
+    """A law may be zero at a node for one particle's state. The posterior is that of the others; the next step drops it."""
+    bound = epf.EPF(50, approximation=epf.Chebyshev(order=3), islands=1).bind_island(epf.zoo.Sin(), None)
+
+    def one(key):
+        return bound.step(key, bound.init(key), jnp.asarray(0.3), None)[0]
+
+    cloud = jax.jit(one)(root_key(1))
+    total = cloud.statistic.coefficients.total
+    spoiled = eqx.tree_at(lambda c: c.statistic.coefficients.total, cloud, total.at[:, 7].set(-jnp.inf))
+    weights = cloud.weights.at[7].set(0.0)
+    moments = jax.jit(lambda c: bound.posterior(c).moments())
+    gibbs = bound.gibbs.posterior(cloud.theta, weights / jnp.sum(weights), cloud.x, cloud.statistic)
+    np.testing.assert_allclose(moments(spoiled), gibbs.moments(), rtol=1e-4)

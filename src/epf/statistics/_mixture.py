@@ -128,17 +128,23 @@ class PolynomialMixture(GibbsMixture):
     def error(self) -> ErrorEstimate:
         """What lies beyond the ends of the boxes; the expansion's error is known per step."""
         at_support = jax.vmap(lambda low, high: ends_at_support(self.gibbs.chart, low, high), -1, -1)
-        mass = jnp.where(at_support(self.statistic.low, self.statistic.high), 0.0, _beyond(self._densities()))
-        mass = jnp.sum(jnp.where(self.weights > 0.0, mass, 0.0) @ self.weights, axis=0)
+        densities, weights = self._densities()
+        mass = jnp.where(at_support(self.statistic.low, self.statistic.high), 0.0, _beyond(densities))
+        mass = jnp.sum(jnp.where(weights > 0.0, mass, 0.0) @ weights, axis=0)
         return eqx.tree_at(lambda error: error.truncation, super().error(), _truncated(mass))
 
     def _on_one_grid(self) -> GridDensity:
         """The marginal densities of the mixture on one grid, if all particles share a box."""
         box = Box(self.gibbs.chart, self.statistic.low[:, 0], self.statistic.high[:, 0])
-        return GridDensity(box, jnp.where(self.weights > 0.0, self._densities(), 0.0) @ self.weights)
+        densities, weights = self._densities()
+        return GridDensity(box, jnp.where(weights > 0.0, densities, 0.0) @ weights)
 
-    def _densities(self) -> Array:
-        return _densities(self.gibbs, self.statistic, self.theta)
+    def _densities(self) -> tuple[Float[Array, "p points particles"], Float[Array, " particles"]]:
+        """Of every particle, and its weight: none if this step's polynomial was not finite. The next step drops it."""
+        densities = _densities(self.gibbs, self.statistic, self.theta)
+        sound = jnp.all(jnp.isfinite(densities), axis=(0, 1))
+        left = jnp.where(sound, self.weights, 0.0)
+        return densities, jnp.where(jnp.any(left > 0.0), left / jnp.maximum(jnp.sum(left), 1e-30), self.weights)
 
 
 class BoxedPosterior(ParticlePosterior):
