@@ -10,9 +10,11 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
+from epf.model.structure._algebra import number
+from epf.model.structure._functions import Functions
 from epf.model.structure._verify import structure_of
 from epf.numerics._keys import root_key
-from epf.statistics._conditionals import Conditionals
+from epf.statistics._conditionals import Conditionals, _function
 from epf.statistics._separable import Separable
 
 
@@ -59,7 +61,6 @@ class JointCounts(dist.Distribution):
 
 
 MODEL = Everything()
-LABELS = ("a", "b[0]", "b[1]", "s", "rate", "q", "v")
 
 
 def found(model):
@@ -116,6 +117,16 @@ INVERSE = {"v": dist.InverseGamma(3.0, 1.0)}
 def test_only_what_is_proved_is_drawn_exactly(law, priors, normal, others):
     conditionals = found(Awkward(law, priors))
     assert (conditionals.normal, conditionals.others) == (normal, others)
+
+
+def test_a_guard_at_one_is_no_guard_of_a_rate():
+    """log(min(1, r)) is log(r) for a probability, and not for a rate."""
+    algebra = Functions()
+    parameter = algebra.single(algebra.atom("theta", (), 0, thetas=(0,), never_negative=True, always_real=True))
+    ((product, _),) = algebra.log(algebra.call("min", [number(1), parameter])).terms.items()
+    assert _function(product, 0, "beta")[0] == 0
+    assert _function(product, 0, "gamma")[0] is None
+    assert _function(product, 0, "inverse gamma")[0] is None
 
 
 @pytest.fixture(scope="module")

@@ -177,21 +177,21 @@ def _function(product: Product, i: int, family: str) -> Split:
     atom, e = within[0]
     if len(within) > 1 or len(atom.thetas) > 1:
         return None, rest
-    if e == 1 and atom.name == "log" and _is_parameter(atom.arguments[0]):
+    if e == 1 and atom.name == "log" and _is_parameter(atom.arguments[0], guarded=family == "beta"):
         return 0, rest
     other = {"gamma": atom.name == "theta" and e == 1, "inverse gamma": atom.name == "theta" and e == -1}
     return (1 if other.get(family, e == 1 and _is_log_of_rest(atom)) else None), rest
 
 
-def _is_parameter(one: Sum, sign: int = 1) -> bool:
-    """Whether a sum is a parameter (or its negative), which may be kept from the very ends of the unit interval."""
+def _is_parameter(one: Sum, sign: int = 1, guarded: bool = True) -> bool:
+    """Whether a sum is a parameter (or its negative); one of the unit interval may be `guarded` from the very ends of it."""
     if len(one.terms) != 1:
         return False
     ((product, c),) = one.terms.items()
     if c != sign or len(product) != 1 or product[0][1] != 1:
         return False
     atom = product[0][0]
-    return atom.name == "theta" or any(_is_parameter(inside) for inside in _guarded(atom))
+    return atom.name == "theta" or (guarded and any(_is_parameter(inside) for inside in _guarded(atom)))
 
 
 def _guarded(atom: Atom) -> list[Sum]:

@@ -3,10 +3,10 @@
     p(theta | path) = prior(theta) exp(S . h(theta)),   S = sum over steps of s(x_prev, new, y, u)
 
 h and s are found by reading the model (`model/structure`). There is no order, and no box: the density is known everywhere,
-and theta moves by slices along lines in unbounded coordinates. Parameters whose law given the others is known are then
-drawn from it (`_conditionals.py`). Half of the lines have the shape of the cloud of
-all particles' thetas, so that moves are as long as the posterior is wide, whatever its correlations; the others have the
-shape of the prior, so that a cloud that has shrunk to a point is left again.
+and theta moves by slices along lines in unbounded coordinates. Half of the lines have the shape of the cloud of all
+particles' thetas, so that moves are as long as the posterior is wide, whatever its correlations; the others have the shape
+of the prior, so that a cloud that has shrunk to a point is left again. Parameters whose law given the others is known are
+then drawn from it (`_conditionals.py`).
 
 Where some parameters are awkward, the terms that depend on them are polynomials in these alone (`_awkward.py`), and the
 density ends where their box ends. Nothing else changes.
@@ -331,7 +331,7 @@ def refuse_jumps(model: StateSpaceModel, structure: Structure, u: Array | None) 
     """An error if a law jumps along a parameter, as at a threshold: no polynomial follows it."""
     for law, i in jumping(model, structure, u).items():
         raise UnsupportedModelError(
-            f"EPF expands what is not separable as a polynomial, and none fits {law}(), whose density jumps along "
+            f"What is not separable is expanded as a polynomial, and none fits {law}(), whose density jumps along "
             f"{parameters(model).labels[i]!r}: use epf.MarginalEPF, or epf.fix to make it known."
         )
 
