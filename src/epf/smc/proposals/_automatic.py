@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import constraints
 
-from epf.model._laws import has_atoms, is_gaussian, support
+from epf.model._laws import gaussian_of, has_atoms, is_gaussian, support
 from epf.model._model import (
     StateSpaceModel,
     first_row,
@@ -87,8 +87,8 @@ def fitting(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, e
     if has_atoms(transition):
         return Bootstrap()  # whose weights need no density of the transition
     linear_gaussian = is_linear_gaussian(model, p, x_prev, u)
-    if is_gaussian(transition):
-        return Optimal() if linear_gaussian else Linearised()
+    if is_gaussian(gaussian_of(transition)[0]):
+        return Optimal() if linear_gaussian and is_gaussian(transition) else Linearised()
     everywhere = support(transition) in (constraints.real, constraints.real_vector)
     everywhere = everywhere or getattr(support(transition), "base_constraint", None) is constraints.real
     if linear_gaussian and everywhere:

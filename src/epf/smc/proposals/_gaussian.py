@@ -10,6 +10,8 @@ Otherwise the proposal is Gaussian, by automatic differentiation. A Gaussian obs
 at the mean of the transition, as in the extended Kalman filter. For any other observation law, its log-density is replaced
 by a quadratic at (an estimate of) the mode of log p(new | x_prev) + log p(y | new). In both cases the draw has its exact
 weight, and a share of the draws comes from the transition, so that no weight exceeds likelihood / share.
+
+A state that is a fixed function of a Gaussian one, as a lognormal one is, is proposed as that Gaussian.
 """
 
 import jax
@@ -20,10 +22,12 @@ from numpyro.distributions import Distribution
 from epf.errors import UnsupportedModelError
 from epf.model._laws import (
     gaussian_moments,
+    gaussian_of,
     is_gaussian,
     log_prob,
     marginal_gaussian_log_density,
     observed,
+    to_gaussian,
     without_missing,
 )
 from epf.model._model import StateSpaceModel, advance, observation_law, transition_law
@@ -130,7 +134,7 @@ def condition(
 class Linearised(Proposal):
     """A Gaussian fitted to p(new | x_prev, y), for Gaussian transitions; `share` of the draws come from the transition.
 
-    `iterations` is the number of Newton steps to the mode.
+    A lognormal transition is one of the logarithm, and so on. `iterations` is the number of Newton steps to the mode.
 
     Examples:
         >>> epf.SIR(1000, proposal=epf.proposals.Linearised()).bind(model).describe()["proposal"]
@@ -144,21 +148,26 @@ class Linearised(Proposal):
         self, key: PRNGKeyArray, model: StateSpaceModel, p: Values, x_prev: State, y: Row, u: Inputs, given: New = None
     ) -> Proposed:
         transition = transition_law(model, p, x_prev, u)
-        require_gaussian(transition, "Linearised")
+        behind, function = gaussian_of(transition)
+        if function is None:
+            require_gaussian(transition, "Linearised")
         shape = transition.event_shape
-        mean, covariance = gaussian_moments(transition)
+        mean, covariance = gaussian_moments(behind)
 
-        def noise_of(new: Float[Array, " k"]) -> Array:
-            return gaussian_moments(observation_law(model, p, advance(model, x_prev, new.reshape(shape)), u))[1]
+        def new_at(z: Float[Array, " k"]) -> Float[Array, "*new"]:
+            return z.reshape(shape) if function is None else function(z.reshape(shape))
 
-        law = observation_law(model, p, advance(model, x_prev, mean.reshape(shape)), u)
-        if is_gaussian(law) and not depends_on(noise_of, mean):
+        def noise_of(z: Float[Array, " k"]) -> Array:
+            return gaussian_moments(observation_law(model, p, advance(model, x_prev, new_at(z)), u))[1]
+
+        law = observation_law(model, p, advance(model, x_prev, new_at(mean)), u)
+        if function is None and is_gaussian(law) and not depends_on(noise_of, mean):
             residual, slope, noise = linear_observation(model, p, x_prev, mean, shape, y, u)
             q_mean, q_covariance = condition(mean, covariance, residual, slope, noise)
             root, of_precision = cholesky(q_covariance), False
         else:
             q_mean, root = self._quadratic(
-                mean, covariance, lambda new: log_likelihood(model, p, x_prev, new.reshape(shape), y, u)
+                mean, covariance, lambda z: log_likelihood(model, p, x_prev, new_at(z), y, u)
             )
             of_precision = True
         k_which, k_draw = jax.random.split(key)
@@ -169,13 +178,13 @@ class Linearised(Proposal):
         usable = jnp.all(jnp.isfinite(own))
         share = jnp.where(usable, self.share, 1.0)
         drawn = jnp.where(jax.random.uniform(k_which) < share, plain, own)
-        new = drawn if given is None else given.ravel()
-        log_f = log_prob(transition, new.reshape(shape))
+        z = drawn if given is None else to_gaussian(function, given)[0].ravel()
+        log_f = log_prob(behind, z.reshape(shape))
         log_density = precision_log_density if of_precision else gaussian_log_density
-        log_own = jnp.where(usable, log_density(new - q_mean, root), -jnp.inf)
+        log_own = jnp.where(usable, log_density(z - q_mean, root), -jnp.inf)
         log_q = jnp.logaddexp(jnp.log1p(-share) + log_own, jnp.log(share) + log_f)
-        log_g = log_likelihood(model, p, x_prev, new.reshape(shape), y, u)
-        return new.reshape(shape), log_g + log_f - log_q
+        new = new_at(z) if given is None else given
+        return new, log_likelihood(model, p, x_prev, new, y, u) + log_f - log_q
 
     def _quadratic(self, mean, covariance, log_g) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
         """Newton steps to the mode of log N(new; mean, covariance) + log g(new), and a root of the precision there."""
