@@ -98,3 +98,51 @@ def test_draws_of_the_last_states_have_their_joint_law(y):
         exact[code] = path * np.prod(stats.norm.pdf(y[:3], 0.4 + 1.5 * np.array(x), 0.7))
     exact /= exact.sum()
     assert np.all(np.abs(share - exact) < 5 * np.sqrt(exact / len(draws)) + 1e-6)
+
+
+class Alive(epf.StateSpaceModel):
+    """How many of a cohort are alive, each found with some probability: a state whose law has as many values as it is."""
+
+    def prior(self):
+        return {"survival": dist.Beta(6.0, 2.0)}
+
+    def initial(self, p):
+        return dist.Poisson(8.0)
+
+    def transition(self, p, x, u):
+        return dist.Binomial(x.astype(int), p.survival)
+
+    def observation(self, p, x, u):
+        return dist.Binomial(x.astype(int), 0.7)
+
+
+def test_a_count_whose_values_depend_on_itself_has_particles():
+    """Against sums over all counts up to 60."""
+    y, n, grid = np.array([6.0, 5.0, np.nan, 3.0]), np.arange(61), np.linspace(0.0025, 0.9975, 200)
+    total = stats.beta.pdf(grid, 6.0, 2.0)
+    for i, survival in enumerate(grid):
+        mass, stays = stats.poisson.pmf(n, 8.0), stats.binom.pmf(n[None, :], n[:, None], survival)
+        for value in y:
+            mass = (mass @ stays) * (stats.binom.pmf(value, n, 0.7) if np.isfinite(value) else 1.0)
+        total[i] *= mass.sum()
+    mean = total @ grid / total.sum()
+    sd = np.sqrt(total @ (grid - mean) ** 2 / total.sum())
+    assert "a particle filter is needed" in str(epf.explain(Alive())).replace("\n", " ")
+    result = epf.fit(Alive(), y, epf.MarginalEPF(400), progress=False)
+    assert abs(result.mean["survival"] - mean) < 0.15 * sd
+    assert 0.9 < result.sd["survival"] / sd < 1.1
+
+
+class Many(OnOff):
+    """A category with more values than numpy's functions may have arguments, given by logits."""
+
+    def transition(self, p, x, u):
+        steps = jnp.arange(81.0)
+        return dist.Categorical(logits=-jnp.square(steps - x) - 0.01 * p.bias * steps)
+
+    def initial(self, p):
+        return dist.Categorical(jnp.ones(81) / 81.0)
+
+
+def test_a_law_of_many_values_is_explained():
+    assert "Many: how each parameter enters" in str(epf.explain(Many()))

@@ -229,12 +229,12 @@ def test_the_share_of_two_runs():
     assert share_of(-10.0, -2000.0) == 1.0
 
 
-def answer(method, log_evidence, mean, error=0.05, seconds=1.0):
+def answer(method, log_evidence, mean, error=0.05, seconds=1.0, **settings):
     """What a search looks at in a result: nodes at some place, an answer and its error."""
     found = {name: np.full((2, 2), error if name == "expansion" else 0.0) for name in PARTS}
     record = SimpleNamespace(mean=np.array([[mean, 0.0]]), sd=np.ones((1, 2)))
     bound, state = nodes()
-    facts = {"seconds_of_steps": seconds, "interrupted": False, "settings": {"filters": "Kalman"}}
+    facts = {"seconds_of_steps": seconds, "interrupted": False, "settings": {"filters": "Kalman", **settings}}
     facts |= {"method_facts": MethodFacts(), "parameters": parameters(MovingAverage()), "log_evidence": log_evidence}
     error = Certificate(("a", "s"), found)
     return SimpleNamespace(error=error, record=record, bound=bound, state=state, method=method, **facts)
@@ -336,5 +336,27 @@ def test_a_run_with_both_modes_that_is_not_sure_is_not_the_answer():
 def test_a_look_that_is_not_sure_counts_if_its_filters_are_exact():
     here, there = (Round.of(METHOD, answer(METHOD, 0.0, mean, error)) for mean, error in ((0.0, 0.05), (5.0, 2.0)))
     assert missed(here, there, 0.3, 0.1, lambda: HERE).method == Modes(METHOD, (HERE,))
-    assert missed(here, there._replace(inside="points"), 0.3, 0.1, lambda: HERE) is None
+    assert "may be another mode" in missed(here, there._replace(inside="points"), 0.3, 0.1, lambda: HERE).doubt.sentence
     assert missed(here, there, 1e-6, 0.1, lambda: HERE) is None
+
+
+@pytest.mark.parametrize(("claim", "then"), [(-12.0, None), (-1.0, -1.0), (-1.0, -12.0), (-1.0, 0.5)])
+def test_what_a_look_of_few_points_claims_is_checked_by_a_larger_one(claim, then):
+    """If it matters; if the larger one is not sure either, the answer is doubted. `then` is the larger one's claim."""
+    looks = []
+
+    def run(method):
+        if isinstance(method, Elsewhere) and len(method.ellipses) == 1:
+            looks.append(method)
+            larger = method.inner.nodes > METHOD.nodes
+            if larger and then > 0.0:  # not sure
+                return answer(method, claim, 5.0, error=then, seconds=50.0, points="32")
+            return answer(method, then if larger else claim, 5.0, error=0.05 if larger else 0.7, points="32")
+        return answer(method, -30.0 if isinstance(method, Elsewhere) else 0.0, 0.0, points="32")
+
+    result, search = reach(METHOD, run, 0.1, 60.0)
+    doubts = [caveat.sentence for caveat in result.method_facts.caveats if caveat.level]
+    assert len(looks) == (1 if then is None else 2)
+    assert isinstance(result.method, Modes) == (then == -1.0)
+    assert [sentence[:26] for sentence in doubts] == (["There may be another mode:"] if then == 0.5 else [])
+    assert search.notes[1] == "elsewhere: not known"

@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf.model._laws import log_prob_observed
+from epf.model._laws import log_prob, log_prob_observed
 from epf.model._model import parameters
 from epf.numerics._keys import particle_keys, root_key
 
@@ -90,6 +90,16 @@ class Positive(Kinked):
         return dist.Gamma(2.0, 1.0)
 
 
+class Multiplied(Kinked):
+    """A lognormal state, which is proposed by its logarithm."""
+
+    def transition(self, p, x, u):
+        return dist.LogNormal(0.5 * x, 0.4)
+
+    def observation(self, p, x, u):
+        return dist.Normal(jnp.sqrt(jnp.abs(x)), 0.3)
+
+
 def moments_by_quadrature(model, x_prev, y):
     """p(y | x_prev) and E[new | x_prev, y] for a scalar new part."""
     centre = 0.0 if np.isnan(y) else y
@@ -99,7 +109,7 @@ def moments_by_quadrature(model, x_prev, y):
 
     def log_joint(new):
         x = model.advance(x_prev, new)
-        return model.transition(p, x_prev, None).log_prob(new) + log_prob_observed(
+        return log_prob(model.transition(p, x_prev, None), new) + log_prob_observed(
             model.observation(p, x, None), jnp.asarray(y)
         )
 
@@ -139,6 +149,8 @@ CASES = [
     (Kinked(), epf.proposals.Interpolated(), 0.5, np.nan),
     (Kinked(), epf.proposals.Interpolated(points=4, share=0.5), 0.5, -9.0),
     (TwoWays(), epf.proposals.Interpolated(), 0.5, 2.0),
+    (Multiplied(), epf.proposals.Linearised(), 0.5, 2.0),
+    (Multiplied(), epf.proposals.Linearised(), 0.5, np.nan),
 ]
 
 
@@ -204,6 +216,25 @@ def test_weighted_draws_of_a_vector(model, proposal, y):
     assert abs(weights.mean() - likelihood) < 4.0 * weights.std() / np.sqrt(DRAWS) + 1e-4 * likelihood
 
 
+def test_a_lognormal_state_has_the_weights_of_its_logarithm():
+    """Also of a draw that was given, as particle Gibbs gives one."""
+
+    class Shares(Pair):
+        def transition(self, p, x, u):
+            return dist.LogNormal(0.5 * jnp.log(x), 1.0).to_event(1)
+
+        def observation(self, p, x, u):
+            return super().observation(p, jnp.log(x), u)
+
+    p, logs, y = parameters(Pair()).named(jnp.zeros(0)), jnp.array([0.3, -0.2]), jnp.asarray(2.0)
+    for given in (None, jnp.array([0.4, 1.1])):
+        plain, weight = epf.proposals.Linearised().propose(root_key(3), Pair(), p, logs, y, None, given)
+        own = None if given is None else jnp.exp(given)
+        new, found = epf.proposals.Linearised().propose(root_key(3), Shares(), p, jnp.exp(logs), y, None, own)
+        np.testing.assert_allclose(np.log(new), plain, rtol=1e-4)
+        np.testing.assert_allclose(found, weight, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("model", "kind"),
     [
@@ -218,6 +249,7 @@ def test_weighted_draws_of_a_vector(model, proposal, y):
         (Kinked(), epf.proposals.Interpolated),
         (TwoWays(), epf.proposals.Interpolated),
         (Positive(), epf.proposals.Bootstrap),
+        (Multiplied(), epf.proposals.Linearised),
         (StaysOrJumps(), epf.proposals.Bootstrap),
         (SeenToJump(), epf.proposals.Bootstrap),
         (Still(), epf.proposals.Bootstrap),

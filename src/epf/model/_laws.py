@@ -124,6 +124,19 @@ def centre(law: Distribution) -> Float[Array, "*event"] | None:
     return None if loc is None else jnp.broadcast_to(jnp.asarray(loc, float), law.event_shape)
 
 
+def number_of_values(law: Distribution) -> int:
+    """How many values a law of one number has; 0 if they are not finitely many, or not known before the law is.
+
+    Of a binomial law, for example, whose size is the state, nothing is known while a model is traced.
+    """
+    if law.event_shape != () or not law.has_enumerate_support or support(law) is None:
+        return 0
+    try:
+        return law.enumerate_support(expand=False).shape[0]
+    except (TypeError, NotImplementedError):  # JAX's errors for values that are only traced are the former
+        return 0
+
+
 def has_atoms(law: Any) -> bool:
     """Whether a mixture has a component that is one point: it can be drawn from, and has no density."""
     parts = getattr(law, "component_distributions", None) or [getattr(law, "component_distribution", None)]

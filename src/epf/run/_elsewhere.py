@@ -16,13 +16,13 @@ from epf.filters.marginal._marginal import MarginalEPF
 from epf.filters.marginal._region import MOST
 from epf.run._default import Round, core
 
-_SURE = 0.3  # posterior sds: with a larger error nodes are not at one mode, and the verdict says enough
+SURE = 0.3  # posterior sds: with a larger error nodes are not at one mode, and the verdict says enough
 _NEGLIGIBLE = 1e-5  # of the posterior, however far away it is
 
 
 def is_sure(error: float) -> bool:
     """Whether a run with this error is sure of its own mode."""
-    return error <= _SURE
+    return error <= SURE
 
 
 def look(method: Filter, bound: Any, state: Any, like: Any) -> Elsewhere | None:
@@ -53,8 +53,6 @@ def missed(
     chosen: Round, elsewhere: Round, share: float, accuracy: float, where: Callable[[], Ellipse | None]
 ) -> Missed | None:
     """What a look means for the chosen answer; None if that hardly changes when it gets what is elsewhere, `where` it is."""
-    if not counts(elsewhere):
-        return None
     means, sds = (np.stack(parts) for parts in zip(chosen.answer, elsewhere.answer, strict=True))
     weights = np.array([1.0 - share, share])
     mean = weights @ means
@@ -65,6 +63,8 @@ def missed(
     i = int(np.nanargmax(changed))
     there, here = f"{chosen.error.labels[i]} near {means[1, i]:.3g}", f"{means[0, i]:.3g} (sd {sds[0, i]:.2g})"
     sentence = f"Another mode has {share:.2g} of the posterior: {there}, where this answer has {here}."
+    if not counts(elsewhere):
+        sentence = f"There may be another mode: {there}, where this answer has {here}. A larger budget may tell."
     # The mode that was found gets an ellipse: outside of it, nodes find the others as they did before.
     known, found = getattr(chosen.method, "ellipses", ()), where()
     assert found is not None

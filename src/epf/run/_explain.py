@@ -12,6 +12,7 @@ from epf.filters._multiple_model import MultipleModel
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._marginal import MarginalEPF
+from epf.filters.marginal._path import PathFilters
 from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.filters.marginal._rao_blackwell import RaoBlackwellised
 from epf.model._changes import notice_changes
@@ -25,6 +26,7 @@ from epf.model.structure._words import jumps_in, words_of
 from epf.run._default import choose, core, size_of
 from epf.statistics._conditionals import Conditionals
 
+_JUMPS = "which jumps, so that no polynomial fits"
 _NAIVE_DEGREE = 14  # a drift expanded to order 7, and squared
 _SHOWN = 4
 _WIDTH = 88
@@ -112,10 +114,14 @@ class Explanation:
         if reading.problem:
             return f"{law}() is not taken apart: {reading.problem}"
         atoms = [atom for atom in self.structure.reasons(law) if i in atom.thetas]
-        jumps = any(jumps_in(atom, i) for atom in atoms)
-        return f"{law}() has {self.words.atom(atoms[0])}" + (
-            ", which jumps, so that no polynomial fits" if jumps else ""
-        )
+        jumps = [atom for atom in atoms if jumps_in(atom, i)]
+        if jumps:
+            return f"{law}() has {self.words.atom(jumps[0])}, {_JUMPS}"
+        return f"{law}() has {self.words.atom(atoms[0])}"
+
+    def _jumping(self) -> list[str]:
+        """The parameters in which a law jumps."""
+        return [p.label for p in self.parameters if _JUMPS in p.why]
 
     def __str__(self) -> str:
         paragraphs = [self._sums(), self.same, self._filters(), self._methods()]
@@ -143,7 +149,7 @@ class Explanation:
                 f"Separable (theorem 1): {_count(self.sums, 'sum')} along a path of states say all that the path says "
                 f"about the parameters, exactly, for any prior: {alone}{shared}. {naive}"
             )
-        jumping = [p.label for p in self.parameters if "which jumps" in p.why]
+        jumping = self._jumping()
         remedy = f"A filter that keeps sums along paths would have to expand {_listed(awkward)}."
         if jumping:
             remedy = f"No polynomial fits a jump, so {_listed(jumping)} cannot be expanded: use epf.MarginalEPF."
@@ -169,6 +175,7 @@ class Explanation:
         return {
             "Kalman": "Once theta is known, the model is linear and Gaussian: the Kalman filter is exact.",
             "forward sums": "Once theta is known, the state has few values: forward sums are an exact filter.",
+            "path": "Once theta is known, so is the state: it has no noise, and its path is an exact filter.",
             "points": "Once theta is known, the state is one number: quadrature over it has hardly any error.",
             "partly Kalman": "Once theta is known, a part of the state is linear and Gaussian given the path of the rest: "
             "particles of the rest carry a Kalman filter each.",
@@ -194,7 +201,7 @@ class Explanation:
             )
             if exact := self._drawn_exactly():
                 lines.append(f"Given a path and the other parameters they draw {_listed(exact)} exactly.")
-        elif self.parameters:
+        elif self.parameters and not self._jumping():
             lines.append("epf.EPF keeps a polynomial per particle for it; epf.Storvik does not serve it.")
         return " ".join(lines)
 
@@ -249,6 +256,8 @@ def _inside(method: Any, bound: Any) -> str:
         return "Kalman"
     if isinstance(filters, FiniteFilters):
         return "forward sums"
+    if isinstance(filters, PathFilters):
+        return "path"
     if isinstance(filters, RaoBlackwellised):
         return "partly Kalman"
     return "points" if isinstance(filters, QuadratureFilters) else "particles"

@@ -42,7 +42,7 @@ from epf.run._default import (
     is_affordable,
     made_of,
 )
-from epf.run._elsewhere import is_sure, log_evidence_of, look, missed, share_of
+from epf.run._elsewhere import counts, is_sure, log_evidence_of, look, missed, share_of
 from epf.storage._fingerprint import describe, rebuild
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Growth:
         share = share_of(log_evidence_of(looked.log_evidence, looked._bound), stream.log_evidence)
         self._method, self._larger, self._compiled = None, None, []
         found = missed(present, elsewhere, share, self.accuracy, lambda: ellipse_of(looked._bound, looked._state))
-        if found is not None:
+        if found is not None and counts(elsewhere):
             self.mode = found.doubt
             self._begin(stream, found.method, t)
 

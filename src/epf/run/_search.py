@@ -1,5 +1,6 @@
 """The runs of the default: larger methods until the certificate is small enough, and then a look at what is elsewhere."""
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -9,7 +10,7 @@ from epf.filters._base import Caveat, Filter
 from epf.filters._modes import Elsewhere, ellipse_of
 from epf.results._result import Result
 from epf.run._default import MOST_ROUNDS, Round, contradiction, enlarged, failed
-from epf.run._elsewhere import counts, is_sure, log_evidence_of, look, missed, share_of
+from epf.run._elsewhere import SURE, counts, is_sure, log_evidence_of, look, missed, share_of
 
 _LOOK = 0.25  # of the budget, which a look elsewhere may take even if all is spent
 
@@ -105,14 +106,21 @@ class Search:
         if elsewhere.interrupted:
             return None
         there = Round.of(method, elsewhere)
+        log_evidence = log_evidence_of(elsewhere.log_evidence, elsewhere.bound)
+        share = share_of(log_evidence, self._log_mass)
+        found = missed(self._chosen, there, share, self._accuracy, lambda: ellipse_of(elsewhere.bound, elsewhere.state))
         if not counts(there):
             self.notes.append("elsewhere: not known")
-            return None
-        log_evidence = log_evidence_of(elsewhere.log_evidence, elsewhere.bound)
-        self._looked, share = True, share_of(log_evidence, self._log_mass)
+            if found is None or self._only:
+                return None
+            # Too few nodes or points can claim anything. As the claim matters, more of them must say.
+            self._missing = found.doubt
+            most = max(self._left, self._least) / max(elsewhere.seconds_of_steps, 1e-3)
+            larger = enlarged(method.inner, elsewhere, SURE, most)
+            return None if larger is None else dataclasses.replace(method, inner=larger)
+        self._looked, self._missing = True, None
         self._log_mass = float(np.logaddexp(self._log_mass, log_evidence))
         self.notes.append(f"elsewhere: {share:.1g} of the posterior")
-        found = missed(self._chosen, there, share, self._accuracy, lambda: ellipse_of(elsewhere.bound, elsewhere.state))
         if found is None:
             return None
         self._missing = found.doubt

@@ -9,10 +9,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from numpyro.distributions import Delta, Distribution
+from numpyro.distributions import Delta
 
 from epf.filters._bank import Seen
-from epf.model._laws import log_prob, log_weight_observed, support
+from epf.model._laws import log_prob, log_weight_observed, number_of_values, support
 from epf.model._model import (
     StateSpaceModel,
     advance,
@@ -86,14 +86,13 @@ class FiniteFilters(eqx.Module):
         """The filters for this model, or None if its state is not one of a few numbers, or some such of earlier times."""
         params, shape = parameters(model), state_shape(model)
 
-        def values_of(p: Values) -> int | None:
+        def values_of(p: Values) -> int:
             first, law = first_law(model, p), transition_law(model, p, jnp.zeros(shape), u)
             starts = support(first).is_discrete or isinstance(first, Delta)
-            numbers = first.event_shape == () == law.event_shape and newest(model, jnp.zeros(shape)).shape == ()
-            return law.enumerate_support(expand=False).shape[0] if _is_finite(law) and starts and numbers else None
+            numbers = first.event_shape == () and newest(model, jnp.zeros(shape)).shape == ()
+            return number_of_values(law) if starts and numbers else 0
 
-        count = traced(model, values_of)
-        if count is None or count > _MOST_VALUES:
+        if not 0 < traced(model, values_of) <= _MOST_VALUES:
             return None
         x, p = jnp.zeros(shape), params.named(params.sample(jax.random.key(0)))
         first = first_law(model, p)
@@ -159,7 +158,3 @@ class FiniteFilters(eqx.Module):
     def describe(self, nodes: int) -> dict[str, str]:
         """The settings in words."""
         return {"filters": "forward sums, exact given the parameters"}
-
-
-def _is_finite(law: Distribution) -> bool:
-    return bool(law.has_enumerate_support) and law.support is not None

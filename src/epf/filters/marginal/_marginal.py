@@ -26,6 +26,7 @@ from epf.filters.marginal._known import KnownFilter
 from epf.filters.marginal._lookouts import lookouts_of
 from epf.filters.marginal._marginal_nodes import MarginalNodes
 from epf.filters.marginal._nodes import Points
+from epf.filters.marginal._path import PathFilters
 from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.filters.marginal._rao_blackwell import RaoBlackwellised
 from epf.filters.marginal._region import Region
@@ -79,7 +80,7 @@ class MarginalEPF(Filter):
         filters: Any = None
         if self.exact:
             with may_lack_inputs(model, u):
-                filters = KalmanFilters.of(model, u) or FiniteFilters.of(model, u)
+                filters = KalmanFilters.of(model, u) or FiniteFilters.of(model, u) or PathFilters.of(model, u)
                 # Who names a proposal asks for particles.
                 if filters is None and isinstance(self.proposal, Automatic):
                     filters = QuadratureFilters.of(model, u, self.points)

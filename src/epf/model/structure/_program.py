@@ -262,7 +262,8 @@ class Step:
             if value.shape[axis] == 0:
                 return on_entries(self.algebra.constant, np.zeros(self.shape)) if function is add else None
             if function is add:
-                value = on_entries(add, *np.moveaxis(value, axis, 0))
+                rows = np.moveaxis(value, axis, -1)  # with as many entries as there are, which `on_entries` cannot have
+                value = as_array([add(*rows[i]) for i in np.ndindex(rows.shape[:-1])], rows.shape[:-1])
             else:
                 value = np.asarray(reduce(lambda a, b: on_entries(function, a, b), np.moveaxis(value, axis, 0)), object)
         return value

@@ -25,7 +25,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 from numpyro.distributions import constraints
 
-from epf.model._laws import log_prob, support
+from epf.model._laws import log_prob, number_of_values, support
 from epf.model._model import (
     TIME_COLUMNS,
     StateSpaceModel,
@@ -234,8 +234,7 @@ def _values(model: StateSpaceModel, u: Array | None) -> np.ndarray:
 
     def count(p) -> int:
         law = transition_law(model, p, jnp.zeros(shape), u)
-        finite = bool(law.has_enumerate_support) and law.event_shape == () and support(law) is not None
-        return law.enumerate_support(expand=False).shape[0] if finite else 0
+        return number_of_values(law)
 
     if not 0 < traced(model, count) <= MOST_VALUES:
         return np.zeros(0)

@@ -20,7 +20,7 @@ _NAMES = {
     "held": "a constant",
 }
 JUMPS = {"case", "floor", "ceil", "round", "sign", "convert_element_type", *_SIGNS}
-_LONGEST = 60
+_LONGEST, _MOST = 60, 1000  # characters of an atom, and of a sum
 
 
 class Words:
@@ -29,6 +29,7 @@ class Words:
     def __init__(self, labels: Sequence[str], sizes: Mapping[str, int]) -> None:
         self.labels = labels
         self.sizes = sizes
+        self._known: dict[Atom, str] = {}  # an atom may be in many others
 
     def sum(self, one: Sum) -> str:
         if not one.terms:
@@ -37,6 +38,8 @@ class Words:
         for product, c in one.terms.items():
             sign = " - " if c < 0 else " + "
             text += (sign if text else sign.strip() if c < 0 else "") + self.product(product, abs(c))
+            if len(text) > _MOST:  # nobody reads on
+                return f"{text} + ..."
         return text
 
     def product(self, product: Product, c: Fraction = Fraction(1)) -> str:
@@ -60,8 +63,10 @@ class Words:
 
     def atom(self, atom: Atom) -> str:
         """An atom in words; a long one is cut short."""
-        text = self._atom(atom)
-        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
+        if atom not in self._known:
+            text = self._atom(atom)
+            self._known[atom] = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
+        return self._known[atom]
 
     def _atom(self, atom: Atom) -> str:
         if atom.name == "theta":
@@ -90,6 +95,13 @@ def words_of(model: StateSpaceModel, labels: Sequence[str], u: Array | None) -> 
 
 def jumps_in(atom: Atom, parameter: int) -> bool:
     """Whether an atom is, or is made of, a step function of a parameter."""
-    if parameter not in atom.thetas:
-        return False
-    return atom.name in JUMPS or any(jumps_in(inner, parameter) for one in atom.arguments for inner in one.atoms)
+    left, seen = [atom], {atom}  # an atom may be in many others
+    while left:
+        one = left.pop()
+        if parameter not in one.thetas:
+            continue
+        if one.name in JUMPS:
+            return True
+        inner = {atom for argument in one.arguments for atom in argument.atoms} - seen
+        left, seen = left + list(inner), seen | inner
+    return False

@@ -1,0 +1,33 @@
+"""A state without noise: given the parameters it has one path, and the likelihood is a product along it.
+
+Differential equations are such models, where `initial` and `transition` return `dist.Delta`. One particle is the state
+itself, and knows it exactly.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array
+from numpyro.distributions import Delta
+
+from epf.filters._bank import Filters
+from epf.model._model import StateSpaceModel, initial_law, state_shape, traced, transition_law
+from epf.model._parameters import Values
+from epf.smc.proposals._base import Bootstrap
+from epf.smc.resampling import Systematic
+
+
+class PathFilters(Filters):
+    """The path of the state at each node."""
+
+    @classmethod
+    def of(cls, model: StateSpaceModel, u: Array | None) -> "PathFilters | None":
+        """None if the state has noise, at the start or later."""
+        x = jnp.zeros(state_shape(model))
+
+        def is_known(p: Values) -> bool:
+            return all(isinstance(law, Delta) for law in (initial_law(model, p), transition_law(model, p, x, u)))
+
+        # One particle has all weight, so none is ever drawn anew.
+        return cls(1, Bootstrap(), Systematic(0.5)) if traced(model, is_known) else None
+
+    def describe(self, nodes: int) -> dict[str, str]:
+        return {"filters": "the path of the state, exact given the parameters: it has no noise"}

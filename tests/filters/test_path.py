@@ -1,0 +1,59 @@
+"""States without noise: one path per node, exact."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from scipy import stats
+
+import epf
+
+
+class Cooling(epf.StateSpaceModel):
+    """A cup of tea: no noise but that of the thermometer."""
+
+    def prior(self):
+        return {"rate": dist.LogNormal(-2.0, 0.5), "noise": dist.HalfNormal(1.0)}
+
+    def initial(self, p):
+        return dist.Delta(90.0)
+
+    def transition(self, p, x, u):
+        return dist.Delta(20.0 + (x - 20.0) * jnp.exp(-p.rate * u[0]))
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, p.noise)
+
+
+def test_the_answer_is_that_of_a_grid():
+    rng = np.random.default_rng(4)
+    gaps = rng.uniform(0.5, 2.0, 25)
+    y = 20.0 + 70.0 * np.exp(-0.15 * np.cumsum(gaps)) + 0.5 * rng.normal(size=25)
+    y[7] = np.nan
+    rate, noise = np.linspace(0.14, 0.16, 401), np.linspace(0.2, 1.5, 400)
+    curve = 20.0 + 70.0 * np.exp(-rate[:, None] * np.cumsum(gaps))
+    seen = np.isfinite(y)
+    density = stats.norm.logpdf(y[seen], curve[:, None, seen], noise[:, None]).sum(axis=-1)
+    density += stats.lognorm.logpdf(rate, 0.5, scale=np.exp(-2.0))[:, None] + stats.halfnorm.logpdf(noise)
+    weights = np.exp(density - density.max())
+    evidence = np.log(weights.sum() * (rate[1] - rate[0]) * (noise[1] - noise[0])) + density.max()
+    result = epf.fit(Cooling(), y, inputs=gaps[:, None], progress=False)
+    assert result.settings["filters"].startswith("the path of the state, exact")
+    assert "particles" not in result.settings
+    assert result.verdict.word == "good"
+    for axis, grid, name in ((1, rate, "rate"), (0, noise, "noise")):
+        marginal = weights.sum(axis=axis) / weights.sum()
+        mean = marginal @ grid
+        sd = np.sqrt(marginal @ (grid - mean) ** 2)
+        assert abs(result.mean[name] - mean) < 0.05 * sd
+        assert abs(result.sd[name] / sd - 1.0) < 0.05
+    assert abs(result.log_evidence - evidence) < 0.05
+    mean, _ = result.posterior.state_moments()
+    np.testing.assert_allclose(mean, 20.0 + 70.0 * np.exp(-result.mean["rate"] * gaps.sum()), rtol=1e-2)
+
+
+def test_a_state_that_starts_anywhere_has_particles():
+    class Unknown(Cooling):
+        def initial(self, p):
+            return dist.Normal(90.0, 2.0)
+
+    assert "particles" in epf.MarginalEPF().bind(Unknown(), jnp.ones(1)).describe()
