@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from epf.model._model import StateSpaceModel as StateSpaceModel
     from epf.model._model import fix as fix
     from epf.model._numpyro import from_numpyro as from_numpyro
+    from epf.model._sensors import Sensors as Sensors
     from epf.model._simulate import simulate as simulate
     from epf.model._statsmodels import from_statsmodels as from_statsmodels
     from epf.offline._particle_gibbs import ParticleGibbs as ParticleGibbs
@@ -78,6 +79,7 @@ _LATE = {
     "StateSpaceModel": "epf.model._model",
     "fix": "epf.model._model",
     "from_numpyro": "epf.model._numpyro",
+    "Sensors": "epf.model._sensors",
     "simulate": "epf.model._simulate",
     "from_statsmodels": "epf.model._statsmodels",
     "ParticleGibbs": "epf.offline._particle_gibbs",

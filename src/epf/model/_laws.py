@@ -13,6 +13,7 @@ from numpyro.distributions import Distribution
 from numpyro.distributions.transforms import ExpTransform, SigmoidTransform, SoftplusTransform, Transform
 
 from epf.errors import ModelError, kind
+from epf.model._sensors import Sensors
 from epf.numerics._keys import threefry_key
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 
@@ -151,7 +152,7 @@ def is_independent(law: Distribution) -> TypeGuard[dist.Independent]:
 
 def weighs_single_components(law: Distribution) -> bool:
     """Whether a row with missing components has a tractable density: independent components, or multivariate normal."""
-    return law.event_shape == () or is_independent(law) or is_gaussian(law)
+    return law.event_shape == () or is_independent(law) or is_gaussian(law) or isinstance(law, Sensors)
 
 
 def observed(y: Float[Array, "*y"]) -> Bool[Array, "*y"]:
@@ -161,6 +162,8 @@ def observed(y: Float[Array, "*y"]) -> Bool[Array, "*y"]:
 
 def log_prob_observed(law: Distribution, y: Float[Array, "*y"]) -> Float[Array, ""]:
     """log p(observed components of y); 0 if all are missing."""
+    if isinstance(law, Sensors):
+        return jnp.sum(jnp.stack([log_prob_observed(*each) for each in law.each(y)]))
     there = observed(y)
     # Missing values are replaced by values inside the support, so that neither density nor gradient is NaN.
     filled = jnp.where(there, y, support(law).feasible_like(y))
@@ -180,6 +183,8 @@ def log_weight_observed(law: Distribution, y: Float[Array, "*y"]) -> Float[Array
     Such a density has lost its digits, as NumPyro's negative binomial does at a large concentration. Taken at its word, it
     would outweigh everything that is right.
     """
+    if isinstance(law, Sensors):
+        return jnp.sum(jnp.stack([log_weight_observed(*each) for each in law.each(y)]))
     found = log_prob_observed(law, y)
     return jnp.where(found > _ROUNDING, jnp.nan, found) if support(law).is_discrete else found
 

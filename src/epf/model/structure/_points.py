@@ -14,6 +14,7 @@ from numpyro.distributions.transforms import biject_to
 from epf.model._laws import support
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters
+from epf.model._sensors import Sensors
 
 _LONGEST = 4096
 
@@ -27,6 +28,8 @@ def normal_numbers(
 
 def scattered(law: Distribution, free: Float[Array, " longest"]) -> Float[Array, "*event"]:
     """A value of the law's support, from normal numbers."""
+    if isinstance(law, Sensors):
+        return jnp.stack([scattered(one, free[i:]) for i, one in enumerate(law.laws)])
     allowed: Any = getattr(support(law), "base_constraint", support(law))
     if allowed.is_discrete:
         low = getattr(allowed, "lower_bound", 0)

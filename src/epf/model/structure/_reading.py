@@ -15,6 +15,7 @@ from numpyro.distributions import Distribution, constraints
 from epf.model._laws import is_independent, support
 from epf.model._model import StateSpaceModel, first_law, newest, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters, Values
+from epf.model._sensors import Sensors
 from epf.model._shapes import shapes_of
 from epf.model._tracing import depends_on
 from epf.model.structure._algebra import Sum, add, number
@@ -81,10 +82,13 @@ def _reached(model: StateSpaceModel, name: str, data: list[Any]) -> set[int]:
 
 def has_components(law: Distribution) -> bool:
     """Whether the log-density is a sum over the components of the value."""
-    return law.event_shape != () and is_independent(law)
+    return law.event_shape != () and (is_independent(law) or isinstance(law, Sensors))
 
 
 def _components(law: Distribution, value: Array) -> tuple[Array, Array]:
+    if isinstance(law, Sensors):
+        densities, inside = zip(*(_components(*each) for each in law.each(value)), strict=True)
+        return jnp.stack(densities), jnp.stack(inside)
     base: Any = law
     if has_components(law):
         base = base.base_dist

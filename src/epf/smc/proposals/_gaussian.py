@@ -155,7 +155,7 @@ class Linearised(Proposal):
         mean, covariance = gaussian_moments(behind)
 
         def new_at(z: Float[Array, " k"]) -> Float[Array, "*new"]:
-            return z.reshape(shape) if function is None else function(z.reshape(shape))
+            return z.reshape(shape) if function is None else jnp.asarray(function(z.reshape(shape)))
 
         def noise_of(z: Float[Array, " k"]) -> Array:
             return gaussian_moments(observation_law(model, p, advance(model, x_prev, new_at(z)), u))[1]
