@@ -40,6 +40,7 @@ def test_the_answer_is_that_of_a_grid():
     assert result.settings["filters"].startswith("the path of the state, exact")
     assert "particles" not in result.settings
     assert result.verdict.word == "good"
+    assert "particles" not in str(result.verdict.findings)
     for axis, grid, name in ((1, rate, "rate"), (0, noise, "noise")):
         marginal = weights.sum(axis=axis) / weights.sum()
         mean = marginal @ grid

@@ -4,11 +4,14 @@ Differential equations are such models, where `initial` and `transition` return 
 itself, and knows it exactly.
 """
 
+from dataclasses import replace
+from typing import Any
+
 import jax.numpy as jnp
 from jaxtyping import Array
 from numpyro.distributions import Delta
 
-from epf.filters._bank import Filters
+from epf.filters._bank import Bank, Filters, Seen
 from epf.model._model import StateSpaceModel, initial_law, state_shape, traced, transition_law
 from epf.model._parameters import Values
 from epf.smc.proposals._base import Bootstrap
@@ -28,6 +31,10 @@ class PathFilters(Filters):
 
         # One particle has all weight, so none is ever drawn anew.
         return cls(1, Bootstrap(), Systematic(0.5)) if traced(model, is_known) else None
+
+    def step(self, *arguments: Any) -> tuple[Bank, Seen]:
+        bank, seen = super().step(*arguments)
+        return replace(bank, ess=jnp.full_like(bank.ess, jnp.nan)), seen  # there is no sample to be effective
 
     def describe(self, nodes: int) -> dict[str, str]:
         return {"filters": "the path of the state, exact given the parameters: it has no noise"}
