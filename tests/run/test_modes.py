@@ -340,9 +340,9 @@ def test_a_look_that_is_not_sure_counts_if_its_filters_are_exact():
     assert missed(here, there, 1e-6, 0.1, lambda: HERE) is None
 
 
-@pytest.mark.parametrize(("claim", "then"), [(-12.0, None), (-1.0, -1.0), (-1.0, -12.0), (-1.0, 0.5)])
+@pytest.mark.parametrize(("claim", "then"), [(-30.0, None), (-8.0, -1.0), (-1.0, -12.0), (-1.0, 0.5)])
 def test_what_a_look_of_few_points_claims_is_checked_by_a_larger_one(claim, then):
-    """If it matters; if the larger one is not sure either, the answer is doubted. `then` is the larger one's claim."""
+    """If it may matter; if the larger one is not sure either, the answer is doubted. `then` is the larger one's claim."""
     looks = []
 
     def run(method):

@@ -10,8 +10,9 @@ from epf.filters._base import Caveat, Filter
 from epf.filters._modes import Elsewhere, ellipse_of
 from epf.results._result import Result
 from epf.run._default import MOST_ROUNDS, Round, contradiction, enlarged, failed
-from epf.run._elsewhere import SURE, counts, is_sure, log_evidence_of, look, missed, share_of
+from epf.run._elsewhere import SURE, Missed, counts, is_sure, log_evidence_of, look, missed, share_of
 
+_MORE = 1e3  # times what it claims may be where a look is, that is not sure of itself
 _LOOK = 0.25  # of the budget, which a look elsewhere may take even if all is spent
 
 
@@ -100,6 +101,11 @@ class Search:
             return None
         return look(self._chosen.method, self.best.bound, self.best.state, self._first.method)
 
+    def _seen(self, there: Round, share: float, elsewhere: Result) -> Missed | None:
+        """What it means for the answer if so much of the posterior is elsewhere."""
+        assert self._chosen is not None
+        return missed(self._chosen, there, share, self._accuracy, lambda: ellipse_of(elsewhere.bound, elsewhere.state))
+
     def _compared(self, elsewhere: Result, method: Elsewhere) -> Filter | None:
         """The method with nodes there too, if what is elsewhere changes the answer."""
         assert self._chosen is not None
@@ -108,13 +114,13 @@ class Search:
         there = Round.of(method, elsewhere)
         log_evidence = log_evidence_of(elsewhere.log_evidence, elsewhere.bound)
         share = share_of(log_evidence, self._log_mass)
-        found = missed(self._chosen, there, share, self._accuracy, lambda: ellipse_of(elsewhere.bound, elsewhere.state))
+        found = self._seen(there, share, elsewhere)
         if not counts(there):
             self.notes.append("elsewhere: not known")
-            if found is None or self._only:
+            # Too few nodes or points can claim anything. If more than they claim would matter, more of them must say.
+            if self._only or self._seen(there, min(_MORE * share, 0.5), elsewhere) is None:
                 return None
-            # Too few nodes or points can claim anything. As the claim matters, more of them must say.
-            self._missing = found.doubt
+            self._missing = None if found is None else found.doubt
             most = max(self._left, self._least) / max(elsewhere.seconds_of_steps, 1e-3)
             larger = enlarged(method.inner, elsewhere, SURE, most)
             return None if larger is None else dataclasses.replace(method, inner=larger)

@@ -5,10 +5,9 @@ itself, and knows it exactly.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Delta
 
 from epf.filters._bank import Bank, Filters, Seen
@@ -32,8 +31,16 @@ class PathFilters(Filters):
         # One particle has all weight, so none is ever drawn anew.
         return cls(1, Bootstrap(), Systematic(0.5)) if traced(model, is_known) else None
 
-    def step(self, *arguments: Any) -> tuple[Bank, Seen]:
-        bank, seen = super().step(*arguments)
+    def step(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        thetas: Float[Array, "nodes p"],
+        bank: Bank,
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> tuple[Bank, Seen]:
+        bank, seen = super().step(key, model, thetas, bank, y, u)
         return replace(bank, ess=jnp.full_like(bank.ess, jnp.nan)), seen  # there is no sample to be effective
 
     def describe(self, nodes: int) -> dict[str, str]:
