@@ -250,6 +250,7 @@ def test_a_stream_that_misses_a_mode_says_so_and_gets_it(small, monkeypatch, tmp
     monkeypatch.setattr(_growth, "_FIRST", 4)
     monkeypatch.setattr(_growth, "enlarged", lambda *_: None)
     monkeypatch.setattr(_growth, "is_sure", lambda error: True)
+    monkeypatch.setattr(_growth, "counts", lambda elsewhere: True)
     monkeypatch.setattr(
         _growth,
         "missed",
