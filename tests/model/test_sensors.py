@@ -42,6 +42,11 @@ def test_each_sensor_is_one_number(law):
         epf.Sensors(dist.Poisson(3.0), law)
 
 
+def test_there_is_a_sensor():
+    with pytest.raises(ModelError, match="has no law"):
+        epf.Sensors()
+
+
 class Outbreak(epf.StateSpaceModel):
     def prior(self):
         return {"wander": dist.HalfNormal(0.5)}

@@ -48,6 +48,8 @@ class Sensors(Distribution):
     pytree_data_fields = ("laws",)
 
     def __init__(self, *laws: Distribution) -> None:
+        if not laws:
+            raise ModelError("Sensors has no law: give a distribution of one number for each sensor.")
         for i, law in enumerate(laws):
             if not isinstance(law, Distribution) or law.batch_shape or law.event_shape:
                 found = kind(law) if not isinstance(law, Distribution) else f"{type(law).__name__} of several numbers"

@@ -12,7 +12,7 @@ from epf.results._result import Result
 from epf.run._default import MOST_ROUNDS, Round, contradiction, enlarged, failed
 from epf.run._elsewhere import SURE, Missed, counts, is_sure, log_evidence_of, look, missed, share_of
 
-_MORE = 1e3  # times what it claims may be where a look is, that is not sure of itself
+_MORE = 1e3  # times its claim: what may be elsewhere if a look is not sure of itself
 _LOOK = 0.25  # of the budget, which a look elsewhere may take even if all is spent
 
 
