@@ -13,6 +13,7 @@ NAMES = (
     "imports",
     "watch",
     "nodes",
+    "noise",
     "latency",
     "panel",
     "start",

@@ -130,5 +130,5 @@ def test_the_marginal_filter_takes_it_unless_particles_are_asked_for():
     found = epf.explain(Level())
     assert found.inside == "partly Kalman"
     assert "carry a Kalman filter each" in str(found)
-    assert "64 nodes x 200 particles" in str(found)
+    assert "64 nodes x 256 particles" in str(found)
     assert type(epf.MarginalEPF(exact=False).bind(Level()).filters) is Filters

@@ -10,7 +10,8 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
-from epf.numerics._keys import particle_keys, root_key, step_key, threefry_key
+from epf.model._laws import draw
+from epf.numerics._keys import even_keys, particle_keys, root_key, step_key, threefry_key
 
 KINDS = {
     "step": lambda: step_key(root_key(3), 7),
@@ -180,3 +181,72 @@ def test_a_lane_has_one_threefry_key_of_its_own():
     assert stats.kstest(z, "norm").pvalue > 1e-4
     own = jax.random.key(4)
     np.testing.assert_array_equal(jax.random.key_data(threefry_key(own)), jax.random.key_data(own))
+
+
+FEW, TIMES = 32, 2000
+
+
+@pytest.fixture(scope="module")
+def even():
+    """Uniform numbers of a few lanes, and of the two keys of their splits, at many steps: (TIMES, FEW, 3, 2)."""
+
+    @jax.jit
+    @jax.vmap
+    def many(t):
+        def one(key):
+            first, second = jax.random.split(key)
+            return jnp.stack([jax.random.uniform(k, (2,)) for k in (key, first, second)])
+
+        return jax.vmap(one)(even_keys(step_key(root_key(5), t), FEW))
+
+    return np.asarray(many(np.arange(TIMES)), np.float64)
+
+
+def test_each_even_lane_draws_from_the_law_that_it_should(even):
+    for column in np.moveaxis(even, 0, -1).reshape(-1, TIMES):
+        assert stats.kstest(column, "uniform").pvalue > 1e-5
+    # The numbers of one lane are independent of each other, also of those after a split.
+    z = np.sqrt(12.0) * (even.reshape(TIMES, FEW, 6) - 0.5)
+    scores = [_correlation_z(z[..., i], z[..., j]) for i in range(6) for j in range(i)]
+    lanes = [_correlation_z(z[:, lane, i], z[:, lane, j]) for lane in range(FEW) for i in range(6) for j in range(i)]
+    # Lanes share their shift, so a mean over them all varies by up to that of one lane.
+    assert np.abs(scores).max() < 5.0 * np.sqrt(FEW)
+    assert np.abs(lanes).max() < 5.0
+
+
+def test_even_draws_have_one_point_in_each_cell_and_splits_do_not(even):
+    cells = np.sort(np.floor(FEW * even[:, :, 0]), axis=1)
+    np.testing.assert_array_equal(cells, np.broadcast_to(np.arange(FEW)[:, None], cells.shape))
+    by_chance = TIMES * FEW * np.var(even[:, :, 1:].mean(axis=1), axis=0) * 12.0 / TIMES
+    np.testing.assert_allclose(by_chance, 1.0, atol=5.0 * np.sqrt(2.0 / TIMES))
+
+
+LAWS = {
+    "normal": (dist.Normal(1.0, 2.0), stats.norm(1.0, 2.0)),
+    "gamma": (dist.Gamma(0.7, 2.0), stats.gamma(0.7, scale=0.5)),
+    "inverse gamma": (dist.InverseGamma(5.0, 2.0), stats.invgamma(5.0, scale=2.0)),
+    "Student": (dist.StudentT(5.0, 1.0, 2.0), stats.t(5.0, 1.0, 2.0)),
+    "Cauchy": (dist.Cauchy(1.0, 2.0), stats.cauchy(1.0, 2.0)),
+    "beta": (dist.Beta(2.0, 3.0), stats.beta(2.0, 3.0)),
+    "two gammas": (dist.Gamma(jnp.array([2.0, 3.0]), 1.0).to_event(1), stats.gamma(2.0)),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_draws_with_even_keys_follow_the_law_and_most_are_even(name):
+    law, exact = LAWS[name]
+    draws = jax.jit(jax.vmap(lambda t: jax.vmap(lambda k: draw(law, k))(even_keys(step_key(root_key(6), t), FEW))))
+    found = np.asarray(draws(np.arange(TIMES)), np.float64).reshape(TIMES, FEW, -1)[..., 0]
+    shares = exact.cdf(found)
+    for lane in range(FEW):
+        assert stats.kstest(shares[:, lane], "uniform").pvalue > 1e-5
+    over_chance = 12.0 * FEW * np.var(shares.mean(axis=1))
+    assert over_chance < 0.2 or name == "beta"  # which NumPyro draws by rejection
+
+
+def test_even_draws_in_double_precision_use_all_bits():
+    with jax.enable_x64(True):
+        found = np.asarray(jax.vmap(lambda k: jax.random.uniform(k, ()))(even_keys(root_key(0), 8)))
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(np.sort(np.floor(8 * found)), np.arange(8))
+    assert ((found * 2.0**40) % 1.0 != 0.0).all()

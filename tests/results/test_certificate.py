@@ -22,12 +22,14 @@ def made(**parts):
 def test_paths_that_have_degenerated_are_warned_of():
     """Issue 16: the EPF with 100 particles is dozens of sds off on heavy-tailed data, and was called good."""
     model, y, _, mean, sd = reference("cauchy", 1, 300)
-    with pytest.warns(AccuracyWarning, match=r"may be off by .* Monte Carlo: use more particles"):
-        result = epf.fit(model, y, epf.EPF(100), progress=False)
-    z = abs(result.mean["a"] - mean[-1, 0]) / sd[-1, 0]
-    assert z > 1.0  # otherwise there was nothing to warn of
-    assert result.verdict.word != "good"
-    assert result.error.mean["a"] > MEAN_LIMIT
+    z = []
+    for seed in (2, 3):
+        with pytest.warns(AccuracyWarning, match=r"may be off by .* Monte Carlo: use more particles"):
+            result = epf.fit(model, y, epf.EPF(100), seed=seed, progress=False)
+        z.append(abs(result.mean["a"] - mean[-1, 0]) / sd[-1, 0])
+        assert result.verdict.word != "good"
+        assert result.error.mean["a"] > MEAN_LIMIT
+    assert max(z) > 1.0  # otherwise there was nothing to warn of
 
 
 def test_parameters_that_never_move_are_warned_of():

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.filters._particle import finite, move_unseen, propose, start
 from epf.model._model import StateSpaceModel, newest, parameters
 from epf.model._parameters import Parameters
-from epf.numerics._keys import particle_keys, root_key
+from epf.numerics._keys import even_keys, particle_keys, root_key
 from epf.numerics._sums import mean_and_sd
 from epf.posterior._posterior import ParticlePosterior
 from epf.smc._order import order
@@ -95,7 +95,7 @@ class Filters(eqx.Module):
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> Bank:
         """Filters before the first observation."""
         params = parameters(model)
-        x = jax.vmap(lambda key, theta: start(key, model, params, theta, self.particles))(
+        x = jax.vmap(lambda key, theta: start(even_keys(key, self.particles), model, params, theta))(
             particle_keys(key, thetas.shape[0]), thetas
         )
         log_weights = jnp.broadcast_to(uniform(self.particles), (thetas.shape[0], self.particles))
@@ -166,13 +166,13 @@ class Filters(eqx.Module):
         self, key: PRNGKeyArray, model: StateSpaceModel, params: Parameters, theta: Array, x: Array, y: Array, u: Any
     ) -> tuple[Array, Array, Float[Array, " particles"]]:
         """The particles of one filter after an observation: what was drawn, what they are, and their log-weights."""
-        return propose(key, model, params, self.proposal, theta, x, y, u)
+        return propose(even_keys(key, x.shape[-1]), model, params, self.proposal, theta, x, y, u)
 
     def _moved_unseen(
         self, key: PRNGKeyArray, model: StateSpaceModel, params: Parameters, theta: Array, x: Array, u: Any
     ) -> Array:
         """The same without an observation."""
-        return move_unseen(key, model, params, theta, x, u)[1]
+        return move_unseen(even_keys(key, x.shape[-1]), model, params, theta, x, u)[1]
 
     def _alike(self, model: StateSpaceModel, x: Array) -> Array:
         """What neighbours have alike after ordering."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from epf.filters._base import BoundFilter, Filter, Info
 from epf.filters._islands import bind_islands
@@ -88,18 +88,18 @@ def with_theta(function: Callable[..., Any], theta: Float[Array, "p *particles"]
 
 
 def start(
-    key: PRNGKeyArray, model: StateSpaceModel, params: Parameters, theta: Float[Array, "p *particles"], particles: int
+    keys: Key[Array, " particles"], model: StateSpaceModel, params: Parameters, theta: Float[Array, "p *particles"]
 ) -> Float[Array, "*state particles"]:
     """x_0 of every particle, given its parameters."""
 
     def one(key: PRNGKeyArray, theta: Float[Array, " p"]) -> Float[Array, "*state"]:
         return draw(initial_law(model, params.named(theta)), key)
 
-    return with_theta(one, theta)(particle_keys(key, particles))
+    return with_theta(one, theta)(keys)
 
 
 def propose(
-    key: PRNGKeyArray,
+    keys: Key[Array, " particles"],
     model: StateSpaceModel,
     params: Parameters,
     proposal: Proposal,
@@ -119,15 +119,14 @@ def propose(
         return new, advance(model, x_prev, new), log_weight
 
     def unseen() -> tuple[Array, Array, Array]:
-        new, x = move_unseen(key, model, params, theta, x_prev, u)
+        new, x = move_unseen(keys, model, params, theta, x_prev, u)
         return new, x, jnp.zeros(x_prev.shape[-1])
 
-    keys = particle_keys(key, x_prev.shape[-1])
     return jax.lax.cond(jnp.any(observed(y)), lambda: with_theta(one, theta)(keys, x_prev), unseen)
 
 
 def move_unseen(
-    key: PRNGKeyArray,
+    keys: Key[Array, " particles"],
     model: StateSpaceModel,
     params: Parameters,
     theta: Float[Array, "p *particles"],
@@ -140,7 +139,7 @@ def move_unseen(
         new = draw(transition_law(model, params.named(theta), x_prev, u), key)
         return new, advance(model, x_prev, new)
 
-    return with_theta(one, theta)(particle_keys(key, x_prev.shape[-1]), x_prev)
+    return with_theta(one, theta)(keys, x_prev)
 
 
 class ParticleFilter(Filter):
@@ -223,7 +222,7 @@ class BoundParticleFilter(BoundFilter):
     def init(self, key: PRNGKeyArray) -> Cloud:
         k_theta, k_x = jax.random.split(key)
         theta = self.first_theta(k_theta)
-        x_0 = start(k_x, self.model, self.parameters, theta, self.settings.particles)
+        x_0 = start(particle_keys(k_x, self.settings.particles), self.model, self.parameters, theta)
         log_weights = uniform(self.settings.particles)
         ess = jnp.asarray(self.settings.particles, float)
         return Cloud(x_0, theta, *self.begin(x_0), log_weights, jnp.exp(log_weights), ess)
@@ -234,13 +233,14 @@ class BoundParticleFilter(BoundFilter):
         chosen = self.choose(k_resample, k_learn, state, y, u)
         x_prev, theta, statistic, log_weights, known = chosen[:5]
 
-        new, x, increments = propose(k_move, model, params, self.proposal, theta, x_prev, y, u)
+        keys = particle_keys(k_move, x_prev.shape[-1])
+        new, x, increments = propose(keys, model, params, self.proposal, theta, x_prev, y, u)
         increments = jnp.where(known & finite(new) & finite(x), increments, jnp.nan)
         weighed = weigh(log_weights, increments)
         lost = jnp.isnan(increments) | (increments == jnp.inf) | (log_weights == -jnp.inf)
         # An observation that no particle can explain is set aside: all move as if it were missing.
         new, x = jax.lax.cond(
-            weighed.collapsed, lambda: move_unseen(k_move, model, params, theta, x_prev, u), lambda: (new, x)
+            weighed.collapsed, lambda: move_unseen(keys, model, params, theta, x_prev, u), lambda: (new, x)
         )
         y = jnp.where(weighed.collapsed, jnp.nan, y)
         # A particle that is no longer finite stays where it was, with weight zero, so that it cannot spoil a sum.

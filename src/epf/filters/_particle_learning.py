@@ -18,6 +18,7 @@ from epf.filters._particle import Chosen, Cloud, distinct, finite, over_particle
 from epf.model._laws import centre
 from epf.model._model import StateSpaceModel, transition_law
 from epf.model._settings import count
+from epf.numerics._keys import particle_keys
 from epf.smc._weights import weigh
 from epf.smc.proposals._base import log_likelihood
 from epf.smc.proposals._gaussian import Optimal
@@ -90,7 +91,7 @@ class BoundParticleLearning(BoundLearner):
         """log p(y_t | x_t-1, theta) of each particle: exact under the optimal proposal, whose weight it is."""
         model, params = self.model, self.parameters
         if isinstance(self.proposal, Optimal):
-            return propose(key, model, params, self.proposal, theta, x, y, u)[2]
+            return propose(particle_keys(key, x.shape[-1]), model, params, self.proposal, theta, x, y, u)[2]
 
         def one(theta: Array, x: Array) -> Array:
             p = params.named(theta)

@@ -107,7 +107,7 @@ class BoundPracticalFilter(BoundFilter):
         particles, lag = self.settings.particles, self.settings.lag
         k_theta, k_x = jax.random.split(key)
         theta = over_particles(params.sample)(particle_keys(k_theta, particles))
-        x_0 = start(k_x, model, params, theta, theta.shape[1])
+        x_0 = start(particle_keys(k_x, theta.shape[1]), model, params, theta)
         shapes = shapes_of(model, u)
         news, ys = jnp.zeros((lag, *shapes.new, particles)), jnp.full((lag, *shapes.observation), jnp.nan)
         us = None if u is None else jnp.zeros((lag, *u.shape))
@@ -118,12 +118,13 @@ class BoundPracticalFilter(BoundFilter):
     def step(self, key: PRNGKeyArray, state: Chains, y: Float[Array, "*y"], u: Array | None) -> tuple[Chains, Info]:
         model, params, particles = self.model, self.parameters, self.settings.particles
         k_move, k_sweep = jax.random.split(key)
-        new, x, increments = propose(k_move, model, params, self.proposal, state.theta, state.x, y, u)
+        keys = particle_keys(k_move, state.x.shape[-1])
+        new, x, increments = propose(keys, model, params, self.proposal, state.theta, state.x, y, u)
         increments = jnp.where(finite(new) & finite(x), increments, jnp.nan)
         weighed = weigh(uniform(particles), increments)
         # An observation that no chain can explain is set aside: all move as if it were missing.
         new, x = jax.lax.cond(
-            weighed.collapsed, lambda: move_unseen(k_move, model, params, state.theta, state.x, u), lambda: (new, x)
+            weighed.collapsed, lambda: move_unseen(keys, model, params, state.theta, state.x, u), lambda: (new, x)
         )
         y = jnp.where(weighed.collapsed, jnp.nan, y)
         state, residual = self._frozen(state)

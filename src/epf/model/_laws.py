@@ -14,6 +14,7 @@ from numpyro.distributions.transforms import ExpTransform, SigmoidTransform, Sof
 
 from epf.errors import ModelError, kind
 from epf.model._sensors import Sensors
+from epf.numerics._gamma import gamma, student_t
 from epf.numerics._keys import threefry_key
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 
@@ -43,11 +44,33 @@ def check_law(law: object, where: str, inputs: int = 0) -> Distribution:
 
 def draw(law: Distribution, key: PRNGKeyArray) -> Float[Array, "*event"]:
     """One draw, as floats."""
+    base, functions = _behind(law)
+    family: Any = type(base)
+    if issubclass(family, dist.Gamma | dist.StudentT):  # NumPyro splits its key in a loop
+        of_gamma = issubclass(family, dist.Gamma)
+        shape = jnp.broadcast_to(jnp.asarray(base.concentration if of_gamma else base.df, float), law.event_shape)
+        value = gamma(key, shape) / base.rate if of_gamma else base.loc + base.scale * student_t(key, shape)
+        for function in functions:
+            value = function(value)
+        return jnp.asarray(value, float)
     try:
         value = law.sample(key)
     except NotImplementedError:  # JAX draws Poisson variables with Threefry keys only
         value = law.sample(threefry_key(key))
     return jnp.asarray(value, float)
+
+
+def _behind(law: Distribution) -> tuple[Any, list[Transform]]:
+    """The law of which this one is a function, component by component, and the functions; itself if there is none."""
+    base: Any = law
+    functions: list[Transform] = []
+    while isinstance(base, dist.Independent | dist.ExpandedDistribution | dist.TransformedDistribution):
+        if isinstance(base, dist.TransformedDistribution):
+            if any(one.domain.event_dim or one.codomain.event_dim for one in base.transforms):
+                return law, []
+            functions = [*base.transforms, *functions]
+        base = base.base_dist
+    return base, functions
 
 
 def log_prob(law: Distribution, value: Array) -> Float[Array, "*batch"]:

@@ -9,6 +9,7 @@ The hash is two rounds of a 32-bit mixing function, chosen among five by TestU01
 `docs/decisions/0004-random-numbers.md`). Threefry makes the key of a step, the hash everything within the step.
 """
 
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -53,6 +54,17 @@ def particle_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
     return jax.random.wrap_key_data(data, impl=_LANE_IMPLEMENTATION)
 
 
+def even_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
+    """Keys whose draws are spread evenly over the particles: those of lane n are point n of a shifted Sobol sequence.
+
+    Each draw by itself has the same law as with `particle_keys`, so averages over particles are unbiased. Draws by inversion
+    (normal, uniform, exponential, Cauchy, Gumbel) are even in their first eight numbers; what is drawn from a key that was
+    split or folded is spread by chance.
+    """
+    data = jax.random.key_data(particle_keys(key, count))
+    return jax.random.wrap_key_data(data, impl=_even_implementation((count - 1).bit_length()))
+
+
 def threefry_key(key: PRNGKeyArray) -> PRNGKeyArray:
     """A Threefry key derived from a lane key, for the few samplers that accept no other kind."""
     words = jax.random.key_data(key)
@@ -89,7 +101,7 @@ def _mix(h: Array) -> Array:
     return h ^ (h >> 15)
 
 
-def _word(key: UInt32[Array, "3"], number: Array) -> Array:
+def _word(key: UInt32[Array, "3"] | tuple[Array, Array, Array], number: Array) -> Array:
     """Random word with index `number` of a lane: a hash of (key, lane, number)."""
     k0, k1, lane = key[0], key[1], key[2]
     return _mix(_mix(lane + k0) ^ (k1 + number * jnp.uint32(0x9E3779B9)))
@@ -132,3 +144,56 @@ _LANE_IMPLEMENTATION = jax_prng.define_prng_impl(
     name="epf_lane",
     tag="epf",
 )
+
+
+# Even keys. Word d of lane n is the exclusive or of coordinate d of point n of a Sobol sequence, which is fixed, and a word
+# that all lanes have in common: a shift that keeps the sequence even.
+_EVEN = 8  # dimensions; words beyond are spread by chance
+_BY_CHANCE = 1 << 31  # in the third word of keys that were split or folded: their words share nothing with other lanes
+
+
+@lru_cache
+def _directions(bits: int) -> UInt32[np.ndarray, "bits dimensions"]:
+    """The direction numbers of the sequence: point n is the exclusive or of those of the bits of n."""
+    from scipy.stats import qmc
+
+    sequence = qmc.Sobol(_EVEN, scramble=False, bits=32).random(1 << bits)
+    at = (2 << np.arange(bits)) - 1  # SciPy goes through the points in the order of Gray's code
+    return (sequence[at] * 2.0**32).astype(np.uint32)
+
+
+def _even_bits(bits: int, key: UInt32[Array, "3"], bit_width: int, shape: tuple[int, ...]) -> Array:
+    size = int(np.prod(shape))
+    if bit_width < 32 or size == 0:
+        return _random_bits(key, bit_width, shape)
+    lane, directions = key[2], _directions(bits)[:, :size]
+    even = directions.shape[1]
+    words = _word((key[0], key[1], lane * (lane >> 31)), jax.lax.iota(jnp.uint32, even))
+    for bit, direction in enumerate(directions):
+        words = words ^ (((lane >> bit) & 1) * jnp.asarray(direction))
+    words = jnp.concatenate([words, _word(key, even + jax.lax.iota(jnp.uint32, size - even))]).reshape(shape)
+    if bit_width == 32:
+        return words
+    return (words.astype(jnp.uint64) << 32) | (_random_bits(key, 64, shape) & jnp.uint64(0xFFFFFFFF))
+
+
+def _even_split(key: UInt32[Array, "3"], shape: tuple[int, ...]) -> UInt32[Array, "*shape 3"]:
+    return _split(key, shape) | jnp.array([0, 0, _BY_CHANCE], jnp.uint32)
+
+
+def _even_fold_in(key: UInt32[Array, "3"], data: Any) -> UInt32[Array, "3"]:
+    return _fold_in(key, data) | jnp.array([0, 0, _BY_CHANCE], jnp.uint32)
+
+
+@lru_cache
+def _even_implementation(bits: int) -> Any:
+    """For lanes whose numbers have so many bits."""
+    return jax_prng.define_prng_impl(
+        key_shape=(3,),
+        seed=_seed,
+        split=_even_split,
+        random_bits=partial(_even_bits, bits),
+        fold_in=_even_fold_in,
+        name=f"epf_even_{bits}",
+        tag=f"epfe{bits}",
+    )

@@ -24,6 +24,7 @@ from epf.model._model import StateSpaceModel, advance, observation_law, paramete
 from epf.model._parameters import Values
 from epf.model._settings import count, instance
 from epf.model._shapes import shapes_of
+from epf.numerics._keys import particle_keys
 from epf.offline._base import Draw, MarkovChains, Rows, check_movable
 from epf.offline._likelihood import starting_points
 from epf.offline._path import (
@@ -162,7 +163,7 @@ class ParticleGibbs(MarkovChains):
         params, count, steps = parameters(model), self.particles, ys.shape[0]
         p = params.named(theta)
         k_start, k_run, k_last = jax.random.split(key, 3)
-        x_0 = _with_reference(start(k_start, model, params, theta, count), reference.x_0, conditional)
+        x_0 = _with_reference(start(particle_keys(k_start, count), model, params, theta), reference.x_0, conditional)
 
         def step(carry: tuple[Array, Array], t: Int[Array, ""]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
             x, weights = carry
@@ -175,7 +176,9 @@ class ParticleGibbs(MarkovChains):
                 own = _choose(k_ancestor, jnp.log(weights) + rest, own)
             ancestors = ancestors.at[-1].set(jnp.where(conditional, own, ancestors[-1]))
             x_prev = x[..., ancestors]
-            new, x, log_weights = propose(k_move, model, params, self.proposal, theta, x_prev, y, u)
+            new, x, log_weights = propose(
+                particle_keys(k_move, count), model, params, self.proposal, theta, x_prev, y, u
+            )
             _, reference_weight = self.proposal.propose(k_move, model, p, x_prev[..., -1], y, u, reference.new[t])
             new = _with_reference(new, reference.new[t], conditional)
             x = _with_reference(x, advance(model, x_prev[..., -1], reference.new[t]), conditional)

@@ -64,7 +64,7 @@ class MarginalEPF(Filter):
         'Kalman, exact given the parameters'
     """
 
-    particles: int = count(200, least=8)
+    particles: int = count(256, least=8)
     nodes: int | None = count(None, least=8, optional=True)
     regrid: bool = flag(True)
     exact: bool = flag(True)

@@ -26,7 +26,7 @@ from epf.model._laws import gaussian_moments, gaussian_of, to_gaussian
 from epf.model._model import StateSpaceModel, Wrapper, initial_law, observation_law, parameters, traced
 from epf.model._parameters import Parameters, Values
 from epf.model.structure._linear_part import LinearPart, moved
-from epf.numerics._keys import particle_keys
+from epf.numerics._keys import even_keys, particle_keys
 from epf.numerics._linear_algebra import cholesky, semidefinite_root, solve
 from epf.numerics._sums import mean_and_sd
 from epf.smc._weights import uniform
@@ -221,7 +221,7 @@ class RaoBlackwellised(Filters):
 
         def one(key: PRNGKeyArray, theta: Array) -> Float[Array, "z particles"]:
             law = initial_law(model, params.named(theta))
-            return jax.vmap(lambda key: _first(law, self.part, key), out_axes=-1)(particle_keys(key, self.particles))
+            return jax.vmap(lambda key: _first(law, self.part, key), out_axes=-1)(even_keys(key, self.particles))
 
         x = jax.vmap(one)(particle_keys(key, thetas.shape[0]), thetas)
         log_weights = jnp.broadcast_to(uniform(self.particles), (thetas.shape[0], self.particles))
@@ -239,13 +239,14 @@ class RaoBlackwellised(Filters):
     ) -> tuple[Array, Array, Float[Array, " particles"]]:
         rest = Rest(model, self.part, params.named(theta), u)
         y, slope = rest.gaussian(y, x[:, 0])
-        new, x, increments = propose(key, rest, params, self.proposal, theta, x, y, u)
+        new, x, increments = propose(even_keys(key, x.shape[-1]), rest, params, self.proposal, theta, x, y, u)
         return new, jax.vmap(lambda one: rest.updated(one, y), -1, -1)(x), increments + slope
 
     def _moved_unseen(
         self, key: PRNGKeyArray, model: StateSpaceModel, params: Parameters, theta: Array, x: Array, u: Any
     ) -> Array:
-        return move_unseen(key, Rest(model, self.part, params.named(theta), u), params, theta, x, u)[1]
+        rest = Rest(model, self.part, params.named(theta), u)
+        return move_unseen(even_keys(key, x.shape[-1]), rest, params, theta, x, u)[1]
 
     def _alike(self, model: StateSpaceModel, x: Array) -> Array:
         return x[: len(self.part.others) + len(self.part.entries)]

@@ -34,6 +34,7 @@ from epf.model._model import StateSpaceModel, advance, observation_law, transiti
 from epf.model._parameters import Values
 from epf.model._settings import count, number
 from epf.model._tracing import depends_on, is_affine
+from epf.numerics._draws import normals_and_uniform
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density, precision_log_density, solve, solve_upper
 from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State, log_likelihood
 
@@ -170,14 +171,13 @@ class Linearised(Proposal):
                 mean, covariance, lambda z: log_likelihood(model, p, x_prev, new_at(z), y, u)
             )
             of_precision = True
-        k_which, k_draw = jax.random.split(key)
-        noise = jax.random.normal(k_draw, mean.shape)
+        noise, which = normals_and_uniform(key, mean.shape[0])
         own = q_mean + (solve_upper(root, noise) if of_precision else root @ noise)
         plain = mean + cholesky(covariance) @ noise
         # If the fit failed (NaN), use the transition only.
         usable = jnp.all(jnp.isfinite(own))
         share = jnp.where(usable, self.share, 1.0)
-        drawn = jnp.where(jax.random.uniform(k_which) < share, plain, own)
+        drawn = jnp.where(which < share, plain, own)
         z = drawn if given is None else to_gaussian(function, given)[0].ravel()
         log_f = log_prob(behind, z.reshape(shape))
         log_density = precision_log_density if of_precision else gaussian_log_density

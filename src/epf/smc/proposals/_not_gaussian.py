@@ -31,6 +31,7 @@ from epf.model._laws import centre, draw, log_prob, observed, support
 from epf.model._model import StateSpaceModel, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import count, number
+from epf.numerics._draws import normals_and_uniform
 from epf.numerics._linear_algebra import cholesky, log_determinant, precision_log_density, solve, solve_upper
 from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State, log_likelihood
 from epf.smc.proposals._gaussian import linear_observation
@@ -69,10 +70,10 @@ class Defensive(Proposal):
         usable = jnp.all(observed(residual)) & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.diagonal(lower) > 0.0)
         share = jnp.where(usable, self._share(transition, model, p, x_prev, mean, lower, y, u), 1.0)
 
-        k_which, k_plain, k_own = jax.random.split(key, 3)
-        own = mean + solve_upper(lower, jax.random.normal(k_own, origin.shape))
-        plain = draw(transition, k_plain)
-        drawn = jnp.where(jax.random.uniform(k_which) < share, plain, own.reshape(shape))
+        noise, which = normals_and_uniform(key, origin.shape[0])
+        own = mean + solve_upper(lower, noise)
+        plain = draw(transition, jax.random.fold_in(key, 0))
+        drawn = jnp.where(which < share, plain, own.reshape(shape))
         new = drawn if given is None else given
         log_f = log_prob(transition, new)
         log_own = jnp.where(usable, precision_log_density(new.ravel() - mean, lower), -jnp.inf)
@@ -144,18 +145,14 @@ class Interpolated(Proposal):
         usable &= below[-1] > 0.0
         share = jnp.where(usable, self.share, 1.0)
 
-        k_which, k_wide, k_own = jax.random.split(key, 3)
-        level = below[-1] * jax.random.uniform(k_own)
+        where, which = jax.random.uniform(key, (2,))
+        level = below[-1] * where
         cell = jnp.clip(jnp.sum(level > below), 0, self.points - 2)
         left, right, mass = density[cell], density[cell + 1], jnp.maximum(masses[cell], _TINY)
         rest = jnp.clip((level - below[cell]) / mass + 1.0, 0.0, 1.0)
         along = rest * (left + right) / jnp.maximum(left + jnp.sqrt(left**2 + rest * (right**2 - left**2)), _TINY)
-        wide = middle + scale * jnp.tan(jnp.pi * (jax.random.uniform(k_wide) - 0.5))
-        new = (
-            jnp.where(jax.random.uniform(k_which) < share, wide, x[cell] + along * gaps[cell])
-            if given is None
-            else given
-        )
+        wide = middle + scale * jnp.tan(jnp.pi * (where - 0.5))  # the same number, as one of the two is not used
+        new = jnp.where(which < share, wide, x[cell] + along * gaps[cell]) if given is None else given
         log_f = log_prob(transition, new)
         inside = usable & (new >= x[0]) & (new <= x[-1])
         at = jnp.where(inside, jnp.interp(new, x, density), 0.0)
