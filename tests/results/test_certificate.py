@@ -20,12 +20,12 @@ def made(**parts):
 
 
 def test_paths_that_have_degenerated_are_warned_of():
-    """Issue 16: the EPF with 100 particles is dozens of sds off on heavy-tailed data, and was called good."""
+    """Issue 16: the EPF with few particles is dozens of sds off on heavy-tailed data, and was called good."""
     model, y, _, mean, sd = reference("cauchy", 1, 300)
     z = []
-    for seed in (2, 3):
+    for seed in (1, 2, 3):
         with pytest.warns(AccuracyWarning, match=r"may be off by"):
-            result = epf.fit(model, y, epf.EPF(100), seed=seed, progress=False)
+            result = epf.fit(model, y, epf.EPF(25), seed=seed, progress=False)
         z.append(abs(result.mean["a"] - mean[-1, 0]) / sd[-1, 0])
         assert result.verdict.word != "good"
         assert result.error.parts["monte_carlo"][0, 0] > MEAN_LIMIT
