@@ -3,6 +3,9 @@
 The estimates of p(y | theta) are independent and unbiased, which is what particle MCMC and SMC^2 need. Filters of the same
 theta are `streams`. Common random numbers would make the estimates a smoother function of theta, but their error then has a
 slope that is the same at all nodes, which moves a posterior and which no number of nodes averages out (decision 52).
+
+Within one filter the particles are ordered before they are resampled, and their draws are even (`numerics/_keys.py`), as in
+sequential quasi-Monte Carlo (Gerber and Chopin 2015): noise of the estimates is several times smaller (decision 57).
 """
 
 from dataclasses import replace
