@@ -1,6 +1,8 @@
 """Exceptions: one per kind of mistake. Each message says what was wrong, where, and what to do."""
 
 import sys
+import sysconfig
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ __all__ = [
 ]
 
 _PACKAGE = str(Path(__file__).parent)
+_LIBRARIES = (_PACKAGE, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
 
 
 class EPFError(Exception):
@@ -188,6 +191,13 @@ def kind(value: Any) -> str:
     if isinstance(value, jax.Array):
         return f"an array of shape {value.shape}"
     return "text" if isinstance(value, str) else type(value).__name__
+
+
+def line_of(error: Exception) -> str:
+    """The last line of the user's own code on the way to an error, for a message; "" if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.line and not frame.filename.startswith(_LIBRARIES)]
+    return f", line {own[-1].lineno}, `{own[-1].line}`," if own else ""
 
 
 def reason(error: Exception) -> str:

@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 
 import epf
+from epf.errors import ModelError
 from epf.model._check import check_model
-from epf.model._model import parameters
+from epf.model._model import observation_law, parameters, traced, transition_law
 from epf.model._parameters import Values
 from epf.model._shapes import shapes_of
 from models import AR
@@ -279,3 +280,37 @@ def test_a_zoo_model_simulates_in_its_shapes(kind):
 def test_a_zoo_model_with_its_default_priors_passes_the_checks_at_the_door(kind):
     assert len(check_model(kind(), None).observation) == 0
     assert len(parameters(kind()).names) >= 1
+
+
+class Branching(epf.StateSpaceModel):
+    """Its transition asks Python for the sign of a parameter, and its observation multiplies shapes that do not fit."""
+
+    def prior(self):
+        return {"a": dist.Normal(0.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p, x, u):
+        if p["a"] > 0:
+            return dist.Normal(x, 1.0)
+        return dist.Normal(-x, 1.0)
+
+    def observation(self, p, x, u):
+        return dist.Normal(jnp.zeros(2) @ jnp.zeros(3), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("law", "said"),
+    [
+        (transition_law, r"Branching.transition\(\), line \d+, `if p\[\"a\"\] > 0:`, uses a parameter"),
+        (
+            observation_law,
+            r"Branching.observation\(\), line \d+, `return dist.Normal\(jnp.zeros\(2\) @ .*`, failed \(TypeError",
+        ),
+    ],
+)
+def test_an_error_names_the_line_of_the_model(law, said):
+    model = Branching()
+    with pytest.raises(ModelError, match=said):
+        traced(model, lambda p: law(model, p, jnp.zeros(()), None))

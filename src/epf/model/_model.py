@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpyro.distributions import Distribution
 
-from epf.errors import EPFError, ModelError, UnknownParameterError, kind, reason
+from epf.errors import EPFError, ModelError, UnknownParameterError, kind, line_of, reason
 from epf.model._laws import check_law
 from epf.model._parameters import Parameters, Values, as_parameter, by_name, parameters_of, unknown_parameter
 
@@ -291,7 +291,8 @@ def _call(model: StateSpaceModel, method: str, *arguments: Any, **time: Any) -> 
         raise
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
         raise ModelError(
-            f"{where} uses a parameter, a state or an input where Python needs a plain value ({type(error).__name__}): "
+            f"{where}{line_of(error)} uses a parameter, a state or an input where Python needs a plain value "
+            f"({type(error).__name__}): "
             "write jnp.where in place of if, jnp.stack([...]) in place of a list, and jax.numpy in place of math and numpy."
         ) from error
     except Exception as error:
@@ -301,7 +302,7 @@ def _call(model: StateSpaceModel, method: str, *arguments: Any, **time: Any) -> 
             remedy = "its u is None, so give inputs (inputs=... in Python, --inputs on the command line)"
         if isinstance(error, TypeError) and f".{method}()" in str(error) and "positional argument" in str(error):
             remedy = f"declare it as def {method}({_SIGNATURES[method]})"
-        raise ModelError(f"{where} failed ({reason(error)}): {remedy}.") from error
+        raise ModelError(f"{where}{line_of(error)} failed ({reason(error)}): {remedy}.") from error
 
 
 def check_is_model(model: object) -> None:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
-from epf.errors import EPFError, ModelError, reason
+from epf.errors import EPFError, ModelError, line_of, reason
 from epf.model._laws import check_law, draw, log_prob, log_weight_observed, observed
 from epf.model._model import StateSpaceModel, advance, names_argument_t, observation_law, split_time, transition_law
 from epf.model._parameters import Values
@@ -98,7 +98,7 @@ class Guided(Proposal):
             raise
         except Exception as error:
             raise ModelError(
-                f"Your proposal failed ({reason(error)}): correct it; it is called as law(p, x_prev, y, u)."
+                f"Your proposal{line_of(error)} failed ({reason(error)}): correct it; it is called as law(p, x_prev, y, u)."
             ) from error
         if own.event_shape != transition.event_shape:
             raise ModelError(
