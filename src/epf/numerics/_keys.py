@@ -157,9 +157,11 @@ def _directions(bits: int) -> UInt32[np.ndarray, "bits dimensions"]:
     """The direction numbers of the sequence: point n is the exclusive or of those of the bits of n."""
     from scipy.stats import qmc
 
-    sequence = qmc.Sobol(_EVEN, scramble=False, bits=32).random(1 << bits)
-    at = (2 << np.arange(bits)) - 1  # SciPy goes through the points in the order of Gray's code
-    return (sequence[at] * 2.0**32).astype(np.uint32)
+    sequence, found = qmc.Sobol(_EVEN, scramble=False, bits=32), [np.zeros((0, _EVEN))]
+    for bit in range(bits):  # SciPy goes through the points in the order of Gray's code
+        sequence.fast_forward((2 << bit) - 1 - sequence.num_generated)
+        found.append(sequence.random(1))
+    return (np.concatenate(found) * 2.0**32).astype(np.uint32)
 
 
 def _even_bits(bits: int, key: UInt32[Array, "3"], bit_width: int, shape: tuple[int, ...]) -> Array:
