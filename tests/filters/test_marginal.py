@@ -152,8 +152,8 @@ def test_the_noise_of_a_likelihood_falls_with_the_particles():
     model, y = reference("cauchy", 3, 100)[:2]
     theta = np.linspace(0.5, 0.8, 7)
     few, many = (epf.diagnostics.likelihood_noise(model, y, theta, epf.MarginalEPF(n), seeds=12) for n in (50, 800))
-    # A quarter by chance, each sd within some 25%, seven of them; even draws are better.
-    assert np.sqrt(np.mean(many.sd**2) / np.mean(few.sd**2)) < 0.2
+    # A quarter by chance, each sd within some 25%, seven of them; even draws are no worse.
+    assert np.sqrt(np.mean(many.sd**2) / np.mean(few.sd**2)) < 0.3
     assert np.all(np.abs(few.log_likelihood - many.log_likelihood) < 0.5 * few.sd**2 + 2.0 * few.sd)
 
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from epf.model._laws import draw
-from epf.numerics._keys import even_keys, particle_keys, root_key, step_key, threefry_key
+from epf.numerics._keys import EVEN, beside, even_keys, particle_keys, root_key, step_key, threefry_key
 
 KINDS = {
     "step": lambda: step_key(root_key(3), 7),
@@ -219,6 +219,26 @@ def test_even_draws_have_one_point_in_each_cell_and_splits_do_not(even):
     np.testing.assert_array_equal(cells, np.broadcast_to(np.arange(FEW)[:, None], cells.shape))
     by_chance = TIMES * FEW * np.var(even[:, :, 1:].mean(axis=1), axis=0) * 12.0 / TIMES
     np.testing.assert_allclose(by_chance, 1.0, atol=5.0 * np.sqrt(2.0 / TIMES))
+
+
+def test_a_key_beside_another_is_as_even_and_independent_of_it():
+    @jax.jit
+    @jax.vmap
+    def many(t):
+        keys = even_keys(step_key(root_key(8), t), FEW)
+        return jax.vmap(lambda k: jnp.stack([jax.random.uniform(k, ()), jax.random.uniform(beside(k), (EVEN,))[-1]]))(
+            keys
+        )
+
+    found = np.asarray(many(np.arange(TIMES)), np.float64)
+    cells = np.sort(np.floor(FEW * found), axis=1)
+    np.testing.assert_array_equal(cells, np.broadcast_to(np.arange(FEW)[:, None], cells.shape))
+    z = np.sqrt(12.0) * (found - 0.5)
+    assert max(abs(_correlation_z(z[:, lane, 0], z[:, lane, 1])) for lane in range(FEW)) < 5.0
+    both = np.sum(z[..., 0] * z[..., 1], axis=1) / np.sqrt(FEW)  # of one step, over the lanes: even together
+    assert both.var() < 0.5
+    plain = step_key(root_key(0), 1), jax.random.key(0)
+    assert all(jax.random.uniform(beside(key)) != jax.random.uniform(key) for key in plain)
 
 
 LAWS = {

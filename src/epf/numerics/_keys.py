@@ -65,6 +65,16 @@ def even_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
     return jax.random.wrap_key_data(data, impl=_even_implementation((count - 1).bit_length()))
 
 
+def beside(key: PRNGKeyArray) -> PRNGKeyArray:
+    """Another key for the same particle, independent of the first, and as even: unlike those of a split."""
+    words = jax.random.key_data(key)
+    if words.shape[0] != 3:
+        return jax.random.fold_in(key, 0)
+    return jax.random.wrap_key_data(
+        words.at[0].set(_mix(words[0] + jnp.uint32(_BESIDE))), impl=jax.random.key_impl(key)
+    )
+
+
 def threefry_key(key: PRNGKeyArray) -> PRNGKeyArray:
     """A Threefry key derived from a lane key, for the few samplers that accept no other kind."""
     words = jax.random.key_data(key)
@@ -84,8 +94,9 @@ def unpacked(words: UInt32[Array, "3"]) -> PRNGKeyArray:
     return jax.random.wrap_key_data(words, impl=_LANE_IMPLEMENTATION)
 
 
-# The word indices that `particle_keys`, `threefry_key`, `fold_in` and `split` use: far from those of ordinary draws.
-_LANES, _THREEFRY, _FOLD, _SPLIT = 0x6C616E65, 0x74687266, 0x666F6C64, 0x73706C74
+# The word indices that `particle_keys`, `threefry_key`, `fold_in` and `split` use: far from those of ordinary draws. And a
+# number that `beside` changes keys by.
+_LANES, _THREEFRY, _FOLD, _SPLIT, _BESIDE = 0x6C616E65, 0x74687266, 0x666F6C64, 0x73706C74, 0x62657369
 
 
 def _threefry(k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
@@ -148,7 +159,7 @@ _LANE_IMPLEMENTATION = jax_prng.define_prng_impl(
 
 # Even keys. Word d of lane n is the exclusive or of coordinate d of point n of a Sobol sequence, which is fixed, and a word
 # that all lanes have in common: a shift that keeps the sequence even.
-_EVEN = 8  # dimensions; words beyond are spread by chance
+EVEN = 8  # numbers of a draw; those beyond are spread by chance
 _BY_CHANCE = 1 << 31  # in the third word of keys that were split or folded: their words share nothing with other lanes
 
 
@@ -157,7 +168,7 @@ def _directions(bits: int) -> UInt32[np.ndarray, "bits dimensions"]:
     """The direction numbers of the sequence: point n is the exclusive or of those of the bits of n."""
     from scipy.stats import qmc
 
-    sequence, found = qmc.Sobol(_EVEN, scramble=False, bits=32), [np.zeros((0, _EVEN))]
+    sequence, found = qmc.Sobol(EVEN, scramble=False, bits=32), [np.zeros((0, EVEN))]
     for bit in range(bits):  # SciPy goes through the points in the order of Gray's code
         sequence.fast_forward((2 << bit) - 1 - sequence.num_generated)
         found.append(sequence.random(1))

@@ -31,7 +31,8 @@ from epf.model._laws import centre, draw, log_prob, observed, support
 from epf.model._model import StateSpaceModel, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import count, number
-from epf.numerics._draws import normals_and_uniform
+from epf.numerics._draws import normal_of, uniforms
+from epf.numerics._keys import EVEN, beside
 from epf.numerics._linear_algebra import cholesky, log_determinant, precision_log_density, solve, solve_upper
 from epf.smc.proposals._base import Inputs, New, Proposal, Proposed, Row, State, log_likelihood
 from epf.smc.proposals._gaussian import linear_observation
@@ -70,10 +71,11 @@ class Defensive(Proposal):
         usable = jnp.all(observed(residual)) & jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.diagonal(lower) > 0.0)
         share = jnp.where(usable, self._share(transition, model, p, x_prev, mean, lower, y, u), 1.0)
 
-        noise, which = normals_and_uniform(key, origin.shape[0])
-        own = mean + solve_upper(lower, noise)
-        plain = draw(transition, jax.random.fold_in(key, 0))
-        drawn = jnp.where(which < share, plain, own.reshape(shape))
+        own = mean + solve_upper(lower, normal_of(uniforms(key, origin.shape)))
+        # Own and plain draw share their numbers, since one is not used. Which one is, the last of the even numbers decides,
+        # as first ones are most even together with those of the draw.
+        which = uniforms(beside(key), (EVEN,))[-1]
+        drawn = jnp.where(which < share, draw(transition, key), own.reshape(shape))
         new = drawn if given is None else given
         log_f = log_prob(transition, new)
         log_own = jnp.where(usable, precision_log_density(new.ravel() - mean, lower), -jnp.inf)
