@@ -264,6 +264,20 @@ def test_draws_with_even_keys_follow_the_law_and_most_are_even(name):
     assert over_chance < 0.2 or name == "beta"  # which NumPyro draws by rejection
 
 
+class Doubled(dist.Gamma):
+    """A law with draws of its own."""
+
+    def sample(self, key, sample_shape=()):
+        return 2.0 * super().sample(key, sample_shape)
+
+
+def test_a_subclass_with_draws_of_its_own_keeps_them():
+    law, key = Doubled(3.0, 1.0), step_key(root_key(0), 1)
+    assert draw(law, key) == law.sample(key)
+    pair = law.expand((2,)).to_event(1)
+    np.testing.assert_array_equal(draw(pair, key), pair.sample(key))
+
+
 def test_even_draws_in_double_precision_use_all_bits():
     with jax.enable_x64(True):
         found = np.asarray(jax.vmap(lambda k: jax.random.uniform(k, ()))(even_keys(root_key(0), 8)))

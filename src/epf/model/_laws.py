@@ -19,6 +19,7 @@ from epf.numerics._keys import threefry_key
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 
 _FIXED = (ExpTransform, SigmoidTransform, SoftplusTransform)  # functions of each component, without parameters
+_OF_ANOTHER = (dist.Independent.sample, dist.ExpandedDistribution.sample, dist.TransformedDistribution.sample)
 _ROUNDING = 0.01  # log-probabilities of nearly certain values may exceed 0 by this much
 
 
@@ -45,9 +46,8 @@ def check_law(law: object, where: str, inputs: int = 0) -> Distribution:
 def draw(law: Distribution, key: PRNGKeyArray) -> Float[Array, "*event"]:
     """One draw, as floats."""
     base, functions = _behind(law)
-    family: Any = type(base)
-    if issubclass(family, dist.Gamma | dist.StudentT):  # NumPyro splits its key in a loop
-        of_gamma = issubclass(family, dist.Gamma)
+    of_gamma = type(base).sample is dist.Gamma.sample  # a subclass with draws of its own keeps them
+    if of_gamma or type(base).sample is dist.StudentT.sample:  # NumPyro splits its key in a loop
         shape = jnp.broadcast_to(jnp.asarray(base.concentration if of_gamma else base.df, float), law.event_shape)
         value = gamma(key, shape) / base.rate if of_gamma else base.loc + base.scale * student_t(key, shape)
         for function in functions:
@@ -64,7 +64,8 @@ def _behind(law: Distribution) -> tuple[Any, list[Transform]]:
     """The law of which this one is a function, component by component, and the functions; itself if there is none."""
     base: Any = law
     functions: list[Transform] = []
-    while isinstance(base, dist.Independent | dist.ExpandedDistribution | dist.TransformedDistribution):
+    # By its way to draw: a subclass may have one of its own.
+    while type(base).sample in _OF_ANOTHER:
         if isinstance(base, dist.TransformedDistribution):
             if any(one.domain.event_dim or one.codomain.event_dim for one in base.transforms):
                 return law, []
