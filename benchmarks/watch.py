@@ -4,11 +4,13 @@
 
 Processor time per update. A stream with the page and one without it take turns, update by update, so that what the machine
 does meanwhile is the same for both. "filter" is the time of an update without the page, "added" what it takes more with it,
-"+-" two standard errors of that, and "page" the time of the page's own threads: the one that reads the stream, and those
-that serve the readers. "share" is (added + page) / filter. Nothing is left out: the few updates that make a summary for the
-page take longest. Programs run in the thread that calls them. The other stream counts as time of the thread: that can
-only give the page more to spend. Below 500 updates a second the page may take more: there the share says nothing. The first
-seconds of the page do not count: they compile, and the first steps are all summarised. Linux only.
+and "page" the time of the page's own threads: the one that reads the stream, and those that serve the readers. "share" is
+(added + page) / filter. Two streams differ by some microseconds as their arrays happen to lie in memory, page or none: so
+there are several pairs of streams, made in turn in one order and in the other, and "+-" is two standard errors over the
+pairs. Nothing is left out: the few updates that make a summary for the page take longest. Programs run in the thread that
+calls them. The other stream counts as time of the thread: that can only give the page more to spend. Below 500 updates a
+second the page may take more: there the share says nothing. The first seconds of a page do not count: they compile, and the
+first steps are all summarised. Linux only.
 """
 
 import subprocess
@@ -30,7 +32,7 @@ CASES = {
     "EPF(100), SIN": (epf.zoo.Sin(), {"theta": 0.7}, epf.EPF(100)),
     "SIR(1000)": (epf.zoo.LocalLevel(), {"level_variance": 0.5, "noise_variance": 0.3}, epf.SIR(1000)),
 }
-RATE, WARM, SECONDS, READERS = 1000.0, 30.0, 60.0, 10
+RATE, PAIRS, WARM, SECONDS, READERS = 1000.0, 8, 12.0, 15.0, 10
 READER = "import sys, urllib.request\nfor line in urllib.request.urlopen(sys.argv[1] + 'events'): pass"
 
 
@@ -57,10 +59,10 @@ def updates(streams: tuple[epf.Stream, epf.Stream], ys: np.ndarray, seconds: flo
     return np.asarray(spent), threads() - page
 
 
-def measure(name: str) -> dict[str, Any]:
-    model, theta, method = CASES[name]
-    y = np.asarray(epf.simulate(model, theta, steps=5000, seed=1)[1])
-    plain, watched = epf.Stream(model, method), epf.Stream(model, method)
+def of_a_pair(model: Any, method: Any, y: np.ndarray, swapped: bool) -> tuple[float, ...]:
+    """Updates a second; and seconds per update of the filter, what is added to its thread, and of the page's threads."""
+    pair = [epf.Stream(model, method), epf.Stream(model, method)]
+    plain, watched = reversed(pair) if swapped else pair
     with watched.watch() as watch:
         readers = [subprocess.Popen([sys.executable, "-c", READER, watch.url]) for _ in range(READERS)]
         updates((plain, watched), y, WARM)
@@ -68,13 +70,21 @@ def measure(name: str) -> dict[str, Any]:
     for reader in readers:
         reader.terminate()
         reader.wait()
-    more, count = beside - alone, len(alone)
-    parts = {"filter": alone.mean(), "added": more.mean(), "+-": 2.0 * more.std() / count**0.5, "page": page / count}
+    return len(alone) / SECONDS, alone.mean(), (beside - alone).mean(), page / len(alone)
+
+
+def measure(name: str) -> dict[str, Any]:
+    model, theta, method = CASES[name]
+    y = np.asarray(epf.simulate(model, theta, steps=5000, seed=1)[1])
+    each = np.array([of_a_pair(model, method, y, bool(i % 2)) for i in range(PAIRS)])
+    rate, filter_, added, page = each.mean(axis=0)
+    shares = (each[:, 2] + each[:, 3]) / each[:, 1]
     return {
         "method": name,
-        "a second": count / SECONDS,
-        **{f"us, {key}": 1e6 * float(value) for key, value in parts.items()},
-        "share": float(parts["added"] + parts["page"]) / float(parts["filter"]),
+        "a second": float(rate),
+        **{f"us, {key}": 1e6 * float(part) for key, part in (("filter", filter_), ("added", added), ("page", page))},
+        "share": float(shares.mean()),
+        "+-": float(2.0 * shares.std(ddof=1) / PAIRS**0.5),
     }
 
 
@@ -82,6 +92,6 @@ if __name__ == "__main__":
     if not sys.platform.startswith("linux"):
         sys.exit("The threads are measured by /proc: this runs on Linux only.")
     rows: list[dict[str, Any]] = []
-    for each in CASES:
-        rows.append(measure(each))
+    for one in CASES:
+        rows.append(measure(one))
         report("watch", rows)

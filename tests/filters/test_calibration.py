@@ -16,7 +16,7 @@ import epf
 from epf.filters._base import Past, strong
 from epf.numerics._keys import root_key, step_key
 
-SETS, TIMES = 200, (50, 200)
+SETS, TIMES, DRAWS = 200, (50, 200), 399
 
 
 class NoisyAR(epf.StateSpaceModel):
@@ -72,8 +72,9 @@ def test_ranks_of_the_truth_are_uniform(model, method):
             state, info = bound.step(step_key(root, t), state, y, None, past)
 
             def below():
-                posterior = bound.posterior(state)
-                return jnp.sum(jnp.where(posterior.theta < theta[:, None], posterior.weights, 0.0), axis=1)
+                k_draws, k_ties = jax.random.split(jax.random.fold_in(key, 2 + t))
+                below = jnp.sum(bound.posterior(state).draws(k_draws, DRAWS) < theta, axis=0)
+                return (below + jax.random.uniform(k_ties, theta.shape)) / (DRAWS + 1)
 
             wanted = jnp.any(t == jnp.asarray(TIMES))
             return state, (jax.lax.cond(wanted, below, lambda: jnp.zeros_like(theta)), info.failed)

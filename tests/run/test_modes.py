@@ -138,7 +138,7 @@ def test_the_default_finds_both_modes():
     for seed in (1, 2, 3):
         y = series(seed)
         mean, sd, _ = oracle(y)
-        result = epf.fit(MovingAverage(), y, seed=seed)
+        result = epf.fit(MovingAverage(), y, seed=seed, budget=300.0)  # also on a busy machine
         for i, name in enumerate(("a", "s")):
             assert result.mean[name] == pytest.approx(mean[i], abs=0.1 * sd[i])
             assert result.sd[name] == pytest.approx(sd[i], rel=0.1)
@@ -274,6 +274,27 @@ def test_a_mode_elsewhere_gets_nodes_of_its_own_and_what_is_left_is_looked_at_ag
     assert isinstance(result.method, Modes)
     assert notes[1:3] == ["elsewhere: 0.3 of the posterior", "128 nodes for each mode: error 0.09 (expansion)"]
     assert doubts == []
+
+
+def test_nodes_at_each_mode_are_as_many_as_there_is_time_for():
+    """Nodes at two modes at once need to be many; nodes at one mode each do not."""
+    ran = []
+
+    def run(method):
+        ran.append(method)
+        if isinstance(method, Elsewhere):
+            return answer(method, *((-1.0, 5.0) if len(method.ellipses) == 1 else (-30.0, 0.0)))
+        if isinstance(method, Modes):
+            return answer(method, 0.0, 2.0, error=0.05, seconds=2.0)
+        few = method == METHOD
+        return answer(method, 0.0, 0.0, error=0.25 if few else 0.05, seconds=1.0 if few else 40.0)
+
+    result, search = reach(METHOD, run, 0.1, 60.0)
+    assert [type(one).__name__ for one in ran] == ["MarginalEPF", "MarginalEPF", "Elsewhere", "Modes", "Elsewhere"]
+    assert ran[1].nodes > METHOD.nodes
+    assert result.method.inner == METHOD
+    assert not any(caveat.level for caveat in result.method_facts.caveats)
+    assert search.notes[-2] == "128 nodes for each mode: error 0.05 (expansion)"
 
 
 @pytest.mark.parametrize(("settings", "failed"), [({"budget": 2.5}, False), ({}, True)])

@@ -12,7 +12,7 @@ from epf.errors import EPFError, SettingError
 from epf.filters import _particle as particle
 from epf.filters._particle import Piece
 from epf.model._model import parameters
-from epf.numerics._keys import root_key, step_key
+from epf.numerics._keys import particle_keys, root_key, step_key
 from epf.polynomial._basis import Chebyshev as ChebyshevBasis
 from epf.polynomial._basis import Monomial
 from epf.polynomial._indices import total_degree
@@ -385,7 +385,7 @@ def test_all_particles_at_once_have_the_sums_of_each(model, steps):
     u = jnp.asarray([0.4]) if isinstance(model, VectorAR) else None
     gibbs = gibbs_of(model, epf.Chebyshev(follow="shared"), u)
     theta = jax.vmap(parameters(model).sample, out_axes=-1)(jax.random.split(jax.random.key(1), n))
-    x_0 = particle.start(jax.random.key(2), model, gibbs.parameters, theta, n)
+    x_0 = particle.start(particle_keys(jax.random.key(2), n), model, gibbs.parameters, theta)
     at_once = each = jax.vmap(lambda x: gibbs.init(x), -1, -1)(x_0)
     y = jnp.where(jnp.arange(x_0[..., 0].size) == 1, jnp.nan, 0.3).reshape(x_0.shape[:-1])
     for _ in range(steps):

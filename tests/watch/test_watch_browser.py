@@ -145,7 +145,8 @@ def test_a_quiet_stream_is_quiet_to_a_new_page_too(browser):
     stream, said = epf.Stream(epf.zoo.Sin(), METHOD), []
     with stream.watch() as watch:
         updated(stream, 3)
-        watch._source.board.updated -= 100.0
+        watch._source.collect()
+        watch._source._newest -= 100.0
         for _ in range(2):
             browser.open(watch.url)
             said.append(browser.until("find('status').dataset.state === 'quiet' && find('status').textContent"))
@@ -230,7 +231,7 @@ def test_a_day_on_a_page_leaves_the_browsers_memory_flat(browser):
     layout = Layout.of(("a", "b"), 1, 1)
     one = {"mean": 0.5, "sd": 0.1, "quantiles": {}, "error_of_mean": None, "error_of_sd": None}
     numbers = {"live": True, "model": "M", "method": "", "parameters": [{"label": name, **one} for name in "ab"]}
-    board, track, rng, kept = Board({"t": 0, **numbers}), Track.empty(layout), np.random.default_rng(1), []
+    board, track, rng, kept = Board({"t": 0, **numbers}, time.time), Track.empty(layout), np.random.default_rng(1), []
     highest = np.zeros(len(layout.columns))
     server = Server(board, 0, "127.0.0.1", None)
     try:
@@ -241,7 +242,6 @@ def test_a_day_on_a_page_leaves_the_browsers_memory_flat(browser):
                 values = rng.normal(size=(300, len(layout.columns)))
                 highest = np.maximum(highest, values.max(axis=0))
                 track = track.after(t, 1.0 * t, values)
-                board.updated = time.time()
                 board.post({"t": int(t[-1]), **numbers}, track)
                 time.sleep(0.01)
             browser.until(f"({NEWEST}) === {3600 * (hour + 1)} && {DRAWN} >= 2")

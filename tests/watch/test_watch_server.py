@@ -140,7 +140,7 @@ def test_readers_are_told_when_the_last_update_was_also_while_no_post_is_due(boa
     reader = Reader(server)
     reader.next()
     for updated in (None, 1234.5):
-        board.updated = updated
+        monkeypatch.setattr(board, "updated", lambda updated=updated: updated)
         for _ in range(20):
             line = reader.answer.readline()
             if line.startswith(b"data: ") and (pulse := json.loads(line[6:]))["updated"] == updated:

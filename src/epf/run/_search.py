@@ -7,13 +7,13 @@ import numpy as np
 
 from epf.errors import NumericalError
 from epf.filters._base import Caveat, Filter
-from epf.filters._modes import Elsewhere, ellipse_of
+from epf.filters._modes import Elsewhere, Modes, ellipse_of
 from epf.results._result import Result
-from epf.run._default import MOST_ROUNDS, Round, contradiction, enlarged, failed
+from epf.run._default import MOST_ROUNDS, Round, contradiction, core, enlarged, failed
 from epf.run._elsewhere import SURE, Missed, counts, is_sure, log_evidence_of, look, missed, share_of
 
 _MORE = 1e3  # times its claim: what may be elsewhere if a look is not sure of itself
-_LOOK = 0.25  # of the budget, which a look elsewhere may take even if all is spent
+_LOOK = 0.25  # of the budget, which a look elsewhere may take even if all is spent, and then nodes at what it found
 
 
 class Search:
@@ -135,7 +135,19 @@ class Search:
                 found.doubt.level, f"{found.doubt.sentence} Name no method: nodes go there too then."
             )
             return None
-        return found.method if (len(method.ellipses) + 1) * self._chosen.seconds < self._left else None
+        return self._affordable(found.method)
+
+    def _affordable(self, modes: Modes) -> Modes | None:
+        """This method with the nodes of the largest run for which there is time: at one mode each, fewer may do as well.
+
+        The chosen run may have been large only because its nodes were at several modes.
+        """
+        left = max(self._left, self._least)
+        for one in sorted(self.rounds, key=lambda one: -one.seconds):
+            regions = len(getattr(one.method, "ellipses", ())) + 1
+            if is_sure(one.error.worst) and (len(modes.ellipses) + 1) * one.seconds / regions < left:
+                return dataclasses.replace(modes, inner=core(one.method))
+        return None
 
 
 def reach(

@@ -91,7 +91,7 @@ class SeriesFeed(Feed):
 
     def __init__(self, key: Key, panel: "PanelFeed") -> None:
         self._key, self._panel, stream = key, panel, panel.stream(key)
-        self._newest = stream.num_observations
+        self._steps = stream.num_observations
         super().__init__(stream, None, panel.clock)
 
     def push(self, stream: Any, before: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
@@ -107,13 +107,13 @@ class SeriesFeed(Feed):
         return self._layout is None
 
     def _current(self) -> Any:
-        if self._stream.num_observations != self._newest:
+        if self._stream.num_observations != self._steps:
             with suppress(KeyError):  # a series that was retired stays as it was
                 self._stream = self._panel.stream(self._key)
         return super()._current()
 
     def note(self, note: Note) -> None:
-        self._newest = note[0]
+        self._steps = int(note[0])
         super().note(note)
 
     def _counts(self) -> float:
@@ -146,7 +146,8 @@ class PanelFeed:
         self._observations, self._busy, self._processor, self.counts = 0, 0.0, 0.0, WAITING
         self._speed = deque([(clock(), 0, 0.0, 0.0)])
         self._table, self._pages = Allowance(_TABLE, 0.0, clock), Allowance(_PAGES, _CREDIT, clock)
-        self.board = Board(self._numbers())
+        self._updated: float | None = None
+        self.board = Board(self._numbers(), lambda: self._updated)
         self._thread = Thread(target=self._run, name="epf watch panel", daemon=True)
         self._thread.start()
 
@@ -154,7 +155,7 @@ class PanelFeed:
         """Called by the panel after each update, in its own thread."""
         if self._stopped.is_set() or updated.info is None:
             return
-        self.board.updated = time.time()
+        self._updated = time.time()
         info, self._busy, self._processor = fields(updated.info), self._busy + seconds, time.thread_time()
         missing = np.any(np.isnan(ys).reshape(len(ys), -1), axis=1)
         self._notes.append((updated.keys, info["log_evidence"], info["collapsed"], missing))
@@ -175,9 +176,9 @@ class PanelFeed:
                 feed.push(self._panel[key], None, [us[key]] if key in us else None, ys[i : i + 1], seconds)
                 self._pages.spend(min(self.clock() - clock, _MOST))
             else:  # a stream takes milliseconds to make: while their time is spent, there is only a note of the step
-                score, ess, collapsed = (info[name][i].item() for name in _OF_STEP)
                 t, evidence = int(rows.t[place(key)]), float(rows.log_evidence[place(key)])
-                feed.note((t, clock, seconds, score, evidence, ess, collapsed, ys[i : i + 1], None))
+                score, ess, collapsed = (info[name][i].item() for name in _OF_STEP)
+                feed.note((t, clock, seconds, score, evidence, ess, collapsed, *ys[i].ravel().tolist()))
 
     def find(self, name: str) -> Board | None:
         """The board of a series, by its key as JSON has it; its history begins when it is first asked for."""

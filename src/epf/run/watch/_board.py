@@ -4,6 +4,7 @@ import base64
 import json
 import time
 from _thread import LockType
+from collections.abc import Callable
 from threading import Condition, Lock
 from typing import Any, NamedTuple
 
@@ -38,12 +39,12 @@ class Seen(NamedTuple):
 class Board:
     """A thread posts, readers wait. A reader that is slow misses posts and gets all that is new with the next one."""
 
-    def __init__(self, numbers: dict[str, Any]) -> None:
+    def __init__(self, numbers: dict[str, Any], updated: Callable[[], float | None] = lambda: None) -> None:
         self._news = Condition()
         self.readers = 0
         """How many are waiting for news."""
         self.closed = False
-        self.updated: float | None = None
+        self.updated = updated
         """When the last update came, by `time.time()`: readers are told between posts too."""
         self._telling = 0.0
         self.view = View(0, numbers, json.dumps(numbers, allow_nan=False), None, {}, Lock())
@@ -62,7 +63,7 @@ class Board:
 
     def pulse(self) -> str:
         """The time now and that of the last update, as JSON."""
-        return json.dumps({"clock": time.time(), "updated": self.updated})
+        return json.dumps({"clock": time.time(), "updated": self.updated()})
 
     def join(self, change: int) -> None:
         with self._news:

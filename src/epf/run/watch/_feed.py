@@ -11,6 +11,8 @@ more steps alive.
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import chain
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 
@@ -25,17 +27,18 @@ from epf.run._stepper import fields
 from epf.run.watch._allowance import Allowance, paced
 from epf.run.watch._board import Board
 from epf.run.watch._look import Look, look
-from epf.run.watch._numbers import names, plain, summary
+from epf.run.watch._numbers import names, summary
 from epf.run.watch._track import LEVELS, Layout, Track
 
 _SECONDS = 0.2  # between posts, at least
 _LONGEST = 10.0  # seconds of rest
-_SUMMARIES, _POSTS, _LOOKS = 0.0015, 0.0025, 0.0015  # of the time that counts
+_SUMMARIES, _POSTS, _LOOKS = 0.001, 0.002, 0.001  # of the time that counts
 _CREDIT = 0.5  # seconds of summaries that may come at once: the first steps all have one
 _MOST = 0.005  # seconds that a summary is counted for; the first is mostly compilation
 _PENDING = 1000  # notes of steps that wait to be collected
 _CLOCK = 16  # updates from one reading of the processor's clock to the next
 _DRAWS = 400
+_RATE, _RUN = 0.01, 256  # of the running averages, and how many values are averaged at once
 
 
 class Usual(NamedTuple):
@@ -45,28 +48,45 @@ class Usual(NamedTuple):
     mean: float = 0.0
     variance: float = 0.0
 
-    def through(self, scores: list[float]) -> tuple[list[bool], "Usual"]:
+    def through(self, scores: np.ndarray) -> tuple[np.ndarray, "Usual"]:
         """Which further values are surprises, and what is usual after them.
 
         A surprise is below the mean by eight sds, which for a Gaussian forecast is an error of 3.5 sds. It counts as if it
         were just there, so that one surprise does not hide the next.
         """
-        (steps, mean, variance), found = self, []
-        for score in scores:
-            steps += 1
-            gap = score - mean
-            # Most scores are above the mean, and need no look at the limit.
-            shock = gap < 0.0 and steps > 30 and gap * gap > 64.0 * variance
-            found.append(shock)
-            gap = -8.0 * variance**0.5 if shock else gap
-            rate = 0.01 if steps > 100 else 1.0 / steps
-            mean += rate * gap
-            variance = (1.0 - rate) * (variance + rate * gap * gap)
-        return found, Usual(steps, mean, variance)
+        found, usual, first = np.zeros(len(scores), bool), self, 0
+        while first < len(scores):
+            quiet, usual = usual._without_surprises(scores[first : first + _RUN])
+            first += quiet
+            if first < len(scores) and quiet < _RUN:
+                found[first], usual = usual._one(float(scores[first]))
+                first += 1
+        return found, usual
+
+    def _one(self, score: float) -> tuple[bool, "Usual"]:
+        steps, gap = self.steps + 1, score - self.mean
+        shock = gap < 0.0 and steps > 30 and gap * gap > 64.0 * self.variance
+        gap = -8.0 * self.variance**0.5 if shock else gap
+        rate = max(_RATE, 1.0 / steps)
+        return shock, Usual(steps, self.mean + rate * gap, (1.0 - rate) * (self.variance + rate * gap * gap))
+
+    def _without_surprises(self, scores: np.ndarray) -> tuple[int, "Usual"]:
+        """How many values in a row are none, and what is usual after these; the averages of all at once."""
+        if self.steps < 1.0 / _RATE:
+            return 0, self
+        powers = (1.0 - _RATE) ** np.arange(len(scores) + 1)
+        means = powers * np.cumsum(np.append(self.mean, _RATE * scores / powers[1:]))
+        gaps = scores - means[:-1]
+        variances = powers * np.cumsum(np.append(self.variance, _RATE * gaps * gaps / powers[:-1]))
+        shocks = np.flatnonzero((gaps < 0.0) & (gaps * gaps > 64.0 * variances[:-1]))
+        quiet = int(shocks[0]) if len(shocks) else len(scores)
+        return quiet, Usual(self.steps + quiet, float(means[quiet]), float(variances[quiet]))
 
 
-# What a stream leaves of a step: t, clock, seconds, its evidence and that of all, ess, collapsed, y and the summary, if any.
-Note = tuple[int, float, float, float, float, float, bool, np.ndarray, Record | None]
+# What a stream leaves of a step: t, clock, seconds, its evidence and that of all, ess, whether weights collapsed, and y.
+# Plain numbers in a row: they are quick to make and to collect.
+Note = tuple[float, ...]
+_NUMBERS = 7
 
 
 class Feed:
@@ -75,6 +95,8 @@ class Feed:
     def __init__(self, stream: Any, track: Track | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._now = clock
         self._notes: deque[Note] = deque()
+        self._records: dict[int, Record] = {}
+        """Summaries of noted steps, by t."""
         self._layout: Layout | None = None
         self._lock, self._stopped = Lock(), Event()
         self._stream, self._latest = stream, _copied(stream)
@@ -91,30 +113,39 @@ class Feed:
         self._summaries = Allowance(_SUMMARIES, _CREDIT, clock)
         self._posts, self._looks = Allowance(_POSTS, 0.0, clock), Allowance(_LOOKS, 0.0, clock)
         self.track = track if track is None else track.broken(stream.num_observations, time.time())
-        self.board = Board(self._numbers())
+        self._newest: float | None = None
+        """The clock of the last step that was collected."""
+        self.board = Board(self._numbers(), self._updated)
         if self.track is not None:
-            self.board.updated = plain(float(self.track.times[-1, 2])) if len(self.track.times) else None
+            if len(self.track.times) and np.isfinite(self.track.times[-1, 2]):
+                self._newest = clock() - (time.time() - float(self.track.times[-1, 2]))
             self.board.post(self._numbers(), self.track)
         self._thread = Thread(target=self._run, name="epf watch", daemon=True)
         self._thread.start()
 
     def push(self, stream: Any, before: Any, row: Any, ys: np.ndarray, seconds: float) -> None:
         """Called by the stream after each update, in its own thread; `before` is its packed state before the update."""
-        clock = self._now()
-        record = None if clock < self._summaries.opens else self._summarised(stream, ys)
-        t, info = stream.num_observations, fields(stream._info)
-        numbers = info["log_evidence"].item(), stream.log_evidence, info["ess"].item(), info["collapsed"].item()
+        clock, t = self._now(), stream.num_observations
+        if clock >= self._summaries.opens:
+            self._records[t] = self._summarised(stream, ys)
         self._last = t, (stream._stepper, before), row
-        self.note((t, clock, seconds, *numbers, ys, record))
+        info = fields(stream._info)
+        numbers = info["log_evidence"].item(), stream.log_evidence, info["ess"].item(), info["collapsed"].item()
+        self.note((t, clock, seconds, *numbers, *ys.ravel().tolist()))
 
     def note(self, note: Note) -> None:
         """Keep what is known of a step until it is collected."""
-        self.board.updated = time.time()
         self._notes.append(note)
         if not note[0] % _CLOCK:
             self._processor = time.thread_time()
-        if len(self._notes) >= _PENDING:
-            self.collect()
+            if len(self._notes) >= _PENDING:
+                self.collect()
+
+    def _updated(self) -> float | None:
+        """When the last update came, by `time.time()`."""
+        with suppress(IndexError):  # another thread may have collected all notes
+            self._newest = self._notes[-1][1]
+        return None if self._newest is None else time.time() - (self._now() - self._newest)
 
     def _summarised(self, stream: Any, ys: np.ndarray) -> Record:
         """The summary of the last step."""
@@ -129,23 +160,24 @@ class Feed:
         """Put all noted steps into the track."""
         with self._lock:
             notes = [self._notes.popleft() for _ in range(len(self._notes))]
+            if notes:
+                self._newest = notes[-1][1]
             if notes and self._layout is not None:
-                self._take_in(notes, self._layout)
+                flat = np.fromiter(chain.from_iterable(notes), float)
+                self._take_in(flat.reshape(len(notes), -1), self._layout)
 
-    def _take_in(self, notes: list[Note], layout: Layout) -> None:
+    def _take_in(self, notes: np.ndarray, layout: Layout) -> None:
         track = self.track if self.track is not None and self.track.layout == layout else Track.empty(layout)
-        *numbers, ys, records = zip(*notes, strict=True)
-        t, clock, seconds, score, evidence, ess, collapsed = np.array(numbers, float)
+        t, clock, seconds, score, evidence, ess, collapsed = notes[:, :_NUMBERS].T.copy()
+        ys = notes[:, _NUMBERS : _NUMBERS + layout.observations]
         if self._is_first:
             seconds[0], self._is_first = np.nan, False  # mostly compilation
-        ys = np.concatenate(ys, axis=None).reshape(len(notes), -1)[:, : layout.observations].astype(float)
         values = np.full((len(notes), len(layout.columns)), np.nan)
         for name, found in (("score", score), ("log_evidence", evidence), ("ess", ess), ("seconds", seconds)):
             values[:, layout.place(name).start] = found
         values[:, layout.place("y")] = ys
-        for place, record in enumerate(records):
-            if record is not None:
-                _fill(values[place], layout, record, self._latest.quantile_levels)
+        for place in np.flatnonzero(np.isin(t, list(self._records))):
+            _fill(values[place], layout, self._records.pop(int(t[place])), self._latest.quantile_levels)
         shocks = self._shocks(score, collapsed > 0.0, np.any(np.isnan(ys), axis=1))
         values[:, layout.place("surprise")] = np.where(shocks[:, None], ys, np.nan)
         timed = seconds[~np.isnan(seconds)]
@@ -158,8 +190,8 @@ class Feed:
         """Which steps are surprises. Steps with missing values have scores of another size: they are left out."""
         shocks = np.array(collapsed, bool)
         complete = np.flatnonzero(~missing & np.isfinite(scores))
-        below, self._usual = self._usual.through(np.asarray(scores, float)[complete].tolist())
-        shocks[complete] |= np.array(below, bool)
+        below, self._usual = self._usual.through(scores[complete])
+        shocks[complete] |= below
         return shocks
 
     def _run(self) -> None:
