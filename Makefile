@@ -46,9 +46,11 @@ test-newest:
 	@.venv-newest/bin/python -c "import sys, jax, jaxlib; print('Python', sys.version.split()[0], 'JAX', jax.__version__, 'jaxlib', jaxlib.__version__)"
 	@.venv-newest/bin/python $(PYTEST)
 
-# The report is looked at in a real browser where there is one; this gets Debian's.
-browser:
+# Pages are looked at in a real browser where there is one: this gets Debian's, and playwright, which drives it.
+browser: install
 	@command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
+	@$(BIN)/python -c "import playwright" 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[browser]"
 
 test-slow: install
 	@$(BIN)/python $(PYTEST) -m slow

@@ -1,61 +1,51 @@
-"""Drives Debian's chromium over its debugging pipe: any width, dark or light, scripts, pictures. Nothing is installed."""
+"""Debian's chromium, driven by playwright: any width, dark or light, scripts, pictures. `make browser` gets both."""
 
 import base64
-import json
-import os
-import shlex
-import subprocess
+import importlib.util
+import shutil
 import time
+from contextlib import ExitStack
 
-FLAGS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--remote-debugging-pipe",
-]
+MISSING = shutil.which("chromium") is None or importlib.util.find_spec("playwright") is None
+REASON = "needs chromium and playwright: `make browser`"
 
 
 class Browser:
     """One tab. `said` has what the page's console said, errors and refusals of the security policy included."""
 
     def __init__(self, profile, width=1200, height=900, dark=False):
-        to_browser, from_browser = os.pipe(), os.pipe()
-        command = shlex.join(["chromium", *FLAGS, f"--user-data-dir={profile}", "about:blank"])
-        # The browser reads file descriptor 3 and writes to 4.
-        redirected = f"exec {command} 3<&{to_browser[0]} 4>&{from_browser[1]}"
-        self._process = subprocess.Popen(
-            ["bash", "-c", redirected],
-            pass_fds=(to_browser[0], from_browser[1]),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(to_browser[0])
-        os.close(from_browser[1])
-        self._in, self._out, self._rest, self._number = to_browser[1], from_browser[0], b"", 0
-        self.said, self._session = [], None
-        (tab,) = [one for one in self._call("Target.getTargets")["targetInfos"] if one["type"] == "page"]
-        attached = self._call("Target.attachToTarget", targetId=tab["targetId"], flatten=True)
-        self._session = attached["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
-            self._call(f"{domain}.enable")
-        self.resize(width, height)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._call("Emulation.setEmulatedMedia", features=[scheme])
+        from playwright.sync_api import sync_playwright
+
+        self.said = []
+        with ExitStack() as opened:
+            chromium = opened.enter_context(sync_playwright()).chromium
+            arguments = ["--no-sandbox", "--disable-gpu"]
+            context = opened.enter_context(
+                chromium.launch_persistent_context(profile, executable_path=shutil.which("chromium"), args=arguments)
+            )
+            self._page = context.pages[0]
+            self._session = context.new_cdp_session(self._page)
+            for event in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
+                self._session.on(event, lambda found: self.said.append(found))
+            for domain in ("Runtime", "Log"):
+                self._call(f"{domain}.enable")
+            self.resize(width, height)
+            self.colours(dark)
+            self._opened = opened.pop_all()
 
     def resize(self, width, height):
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self._call("Emulation.setDeviceMetricsOverride", **size)
 
+    def colours(self, dark):
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._call("Emulation.setEmulatedMedia", features=[scheme])
+
     def open(self, url):
-        self._call("Page.navigate", url=url)
-        self.until("document.readyState === 'complete'")
+        self._page.goto(url)
 
     def run(self, script):
-        """The value of an expression on the page."""
+        """The value of an expression on the page. (`page.evaluate` is refused by the page's security policy.)"""
         found = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
@@ -69,37 +59,22 @@ class Browser:
         return found
 
     def press(self, key):
-        for kind in ("keyDown", "keyUp"):
-            number = {"Tab": 9}.get(key, 0)  # only by its number does it move the focus
-            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=number)
+        self._page.keyboard.press(key)
+
+    def used(self):
+        """The bytes that the page's scripts keep."""
+        self._call("HeapProfiler.collectGarbage")
+        return self._call("Runtime.getHeapUsage")["usedSize"]
 
     def picture(self, path, whole=True, **more):
         data = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **more)["data"]
         path.write_bytes(base64.b64decode(data))
 
     def _call(self, method, **arguments):
-        self._number += 1
-        message = {"id": self._number, "method": method, "params": arguments}
-        message |= {} if self._session is None else {"sessionId": self._session}
-        os.write(self._in, json.dumps(message).encode() + b"\0")
-        while True:
-            while b"\0" not in self._rest:
-                chunk = os.read(self._out, 1 << 16)
-                assert chunk, "the browser has ended"
-                self._rest += chunk
-            line, self._rest = self._rest.split(b"\0", 1)
-            found = json.loads(line)
-            if found.get("method") in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
-                self.said.append(found["params"])
-            if found.get("id") == self._number:
-                assert "error" not in found, found
-                return found["result"]
+        return self._session.send(method, arguments)
 
     def close(self):
-        os.close(self._in)
-        os.close(self._out)
-        self._process.terminate()
-        self._process.wait(timeout=20)
+        self._opened.close()
 
     def __enter__(self):
         return self

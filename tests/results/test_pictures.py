@@ -2,17 +2,13 @@
 
 import functools
 import re
-import shutil
-import subprocess
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import jax
 import numpy as np
 import pytest
 
 import epf
+from browser import MISSING, REASON, Browser
 from epf.errors import SettingError
 from epf.results._verdict import judge
 
@@ -151,44 +147,13 @@ def test_the_page_is_one_file_that_says_everything(result, tmp_path):
     assert page.count("<html") == page.count("</html>") == 1
 
 
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, format, *args):
-        return
-
-
-FRAME = """<!DOCTYPE html><iframe id="page" src="page.html" style="width: {width}px; height: 900px; border: 0"></iframe>
-<script>
-const frame = document.getElementById("page");
-frame.onload = () => setTimeout(() => {{
-  const page = frame.contentDocument, root = page.documentElement;
-  const found = [page.querySelectorAll(".chart .main-svg").length, root.scrollWidth, root.clientWidth];
-  document.title = "found " + found.join(" ");
-}}, 2000);
-</script>"""
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium; `make browser` installs Debian's")
+@pytest.mark.skipif(MISSING, reason=REASON)
 @pytest.mark.parametrize("width", [360, 1200])
 def test_a_browser_shows_the_page_without_complaint(result, tmp_path, width):
-    """All charts are drawn, nothing is said on the console, and nothing sticks out on a phone or on a desk.
-
-    The page is looked at in a frame, since no window of a headless browser is as narrow as a phone.
-    """
+    """All charts are drawn, nothing is said on the console, and nothing sticks out on a phone or on a desk."""
     result.report(tmp_path / "page.html", y=simulated()[1])
-    (tmp_path / "frame.html").write_text(FRAME.format(width=width))
-    handler = partial(QuietHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
-        command += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
-        command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1300,1000", "--virtual-time-budget=20000"]
-        command += ["--dump-dom", f"http://127.0.0.1:{server.server_port}/frame.html"]
-        shown = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        server.shutdown()
-    assert shown.returncode == 0, shown.stderr
-    assert "CONSOLE" not in shown.stderr, shown.stderr
-    found = re.search(r"<title>found (\d+) (\d+) (\d+)</title>", shown.stdout)
-    assert found, shown.stdout[:500]
-    charts, content, window = map(int, found.groups())
-    assert charts >= 7
-    assert content <= window
+    with Browser(tmp_path / "profile", width) as browser:
+        browser.open((tmp_path / "page.html").as_uri())
+        browser.until("document.querySelectorAll('.chart .main-svg').length >= 7")
+        assert browser.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert not browser.said

@@ -1,7 +1,6 @@
 """The page in a real browser: it moves, reads well at any width, survives a reload and a kill, and runs nothing foreign."""
 
 import functools
-import shutil
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 import epf
-from browser import Browser
+from browser import MISSING, REASON, Browser
 from epf.run.watch._board import Board
 from epf.run.watch._server import Server
 from epf.run.watch._track import CAPACITY, Layout, Track
@@ -18,7 +17,7 @@ from epf.run.watch._watch import watch_file
 from forged import resealed
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium; `make browser` installs Debian's"),
+    pytest.mark.skipif(MISSING, reason=REASON),
     pytest.mark.usefixtures("quick_compilation"),
 ]
 METHOD = epf.SIR(20)
@@ -157,8 +156,7 @@ def test_a_quiet_stream_is_quiet_to_a_new_page_too(browser):
 def test_nothing_sticks_out_and_a_keyboard_reads_the_charts(browser, width, dark):
     stream = epf.Stream(epf.zoo.Sin(), METHOD)
     browser.resize(width, 800)
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-    browser._call("Emulation.setEmulatedMedia", features=[scheme])
+    browser.colours(dark)
     with stream.watch() as watch:
         updated(stream, 60)
         browser.open(watch.url)
@@ -183,14 +181,14 @@ def test_contrast_is_enough_in_light_and_dark(browser):
     stream = epf.Stream(epf.zoo.Sin(), METHOD)
     with stream.watch() as watch:
         browser.open(watch.url)
-        for scheme in ("light", "dark"):
-            browser._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        for dark in (False, True):
+            browser.colours(dark)
             names = ("ground", "card", "ink", "quiet", "line", "mark", "dot", "good", "doubtful", "bad")
             shade = {name: brightness(browser.run(f"colour('--{name}')")) for name in names}
             for name in ("ink", "quiet", "line", "good", "doubtful", "bad", "mark", "dot"):
                 for behind in ("ground", "card"):
                     bright, dim = sorted((shade[name], shade[behind]), reverse=True)
-                    assert (bright + 0.05) / (dim + 0.05) >= 4.5, (scheme, name, behind)
+                    assert (bright + 0.05) / (dim + 0.05) >= 4.5, (dark, name, behind)
 
 
 def brightness(colour):
@@ -245,9 +243,8 @@ def test_a_day_on_a_page_leaves_the_browsers_memory_flat(browser):
                 board.post({"t": int(t[-1]), **numbers}, track)
                 time.sleep(0.01)
             browser.until(f"({NEWEST}) === {3600 * (hour + 1)} && {DRAWN} >= 2")
-            browser._call("HeapProfiler.collectGarbage")
             found = browser.run("[track.times.length, document.querySelectorAll('*').length]")
-            kept.append([browser._call("Runtime.getHeapUsage")["usedSize"], *found])
+            kept.append([browser.used(), *found])
         # What is drawn has the extremes of the day; charts of two parameters come before those of y, x and the run.
         drawn = browser.run("[charts[4].chart.data[7], charts[6].chart.data[1]].map((one) => Math.max(...one))")
         assert drawn == [highest[layout.columns.index(name)] for name in ("y:0", "ess")]

@@ -3,7 +3,6 @@
 import functools
 import http.client
 import json
-import shutil
 import time
 from urllib.parse import quote
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import epf
-from browser import Browser
+from browser import MISSING, REASON, Browser
 from epf.errors import CheckpointError
 from epf.results._verdict import MethodFacts
 from epf.run.panel import _feed as feed
@@ -122,7 +121,7 @@ def test_the_server_has_a_table_and_a_board_per_series(panel, monkeypatch):
     assert ask(other, "/posterior.json?series=7", Authorization=f"Bearer {'x' * 16}")[0] == 200
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium; `make browser` installs Debian's")
+@pytest.mark.skipif(MISSING, reason=REASON)
 def test_the_page_in_a_browser(panel, tmp_path):
     watch = panel.watch()
     with Browser(tmp_path / "profile") as browser:
