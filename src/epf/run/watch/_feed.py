@@ -38,7 +38,6 @@ _MOST = 0.005  # seconds that a summary is counted for; the first is mostly comp
 _PENDING = 1000  # notes of steps that wait to be collected
 _CLOCK = 16  # updates from one reading of the processor's clock to the next
 _DRAWS = 400
-_RATE, _RUN = 0.01, 256  # of the running averages, and how many values are averaged at once
 
 
 class Usual(NamedTuple):
@@ -48,39 +47,24 @@ class Usual(NamedTuple):
     mean: float = 0.0
     variance: float = 0.0
 
-    def through(self, scores: np.ndarray) -> tuple[np.ndarray, "Usual"]:
+    def through(self, scores: list[float]) -> tuple[list[bool], "Usual"]:
         """Which further values are surprises, and what is usual after them.
 
         A surprise is below the mean by eight sds, which for a Gaussian forecast is an error of 3.5 sds. It counts as if it
         were just there, so that one surprise does not hide the next.
         """
-        found, usual, first = np.zeros(len(scores), bool), self, 0
-        while first < len(scores):
-            quiet, usual = usual._without_surprises(scores[first : first + _RUN])
-            first += quiet
-            if first < len(scores) and quiet < _RUN:
-                found[first], usual = usual._one(float(scores[first]))
-                first += 1
-        return found, usual
-
-    def _one(self, score: float) -> tuple[bool, "Usual"]:
-        steps, gap = self.steps + 1, score - self.mean
-        shock = gap < 0.0 and steps > 30 and gap * gap > 64.0 * self.variance
-        gap = -8.0 * self.variance**0.5 if shock else gap
-        rate = max(_RATE, 1.0 / steps)
-        return shock, Usual(steps, self.mean + rate * gap, (1.0 - rate) * (self.variance + rate * gap * gap))
-
-    def _without_surprises(self, scores: np.ndarray) -> tuple[int, "Usual"]:
-        """How many values in a row are none, and what is usual after these; the averages of all at once."""
-        if self.steps < 1.0 / _RATE:
-            return 0, self
-        powers = (1.0 - _RATE) ** np.arange(len(scores) + 1)
-        means = powers * np.cumsum(np.append(self.mean, _RATE * scores / powers[1:]))
-        gaps = scores - means[:-1]
-        variances = powers * np.cumsum(np.append(self.variance, _RATE * gaps * gaps / powers[:-1]))
-        shocks = np.flatnonzero((gaps < 0.0) & (gaps * gaps > 64.0 * variances[:-1]))
-        quiet = int(shocks[0]) if len(shocks) else len(scores)
-        return quiet, Usual(self.steps + quiet, float(means[quiet]), float(variances[quiet]))
+        (steps, mean, variance), found = self, []
+        for score in scores:
+            steps += 1
+            gap = score - mean
+            # Most scores are above the mean, and need no look at the limit.
+            shock = gap < 0.0 and steps > 30 and gap * gap > 64.0 * variance
+            found.append(shock)
+            gap = -8.0 * variance**0.5 if shock else gap
+            rate = 0.01 if steps > 100 else 1.0 / steps
+            mean += rate * gap
+            variance = (1.0 - rate) * (variance + rate * gap * gap)
+        return found, Usual(steps, mean, variance)
 
 
 # What a stream leaves of a step: t, clock, seconds, its evidence and that of all, ess, whether weights collapsed, and y.
@@ -190,8 +174,8 @@ class Feed:
         """Which steps are surprises. Steps with missing values have scores of another size: they are left out."""
         shocks = np.array(collapsed, bool)
         complete = np.flatnonzero(~missing & np.isfinite(scores))
-        below, self._usual = self._usual.through(scores[complete])
-        shocks[complete] |= below
+        below, self._usual = self._usual.through(scores[complete].tolist())
+        shocks[complete] |= np.array(below, bool)
         return shocks
 
     def _run(self) -> None:
