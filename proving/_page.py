@@ -54,10 +54,10 @@ outside of 0.7 to 1.43, and *near* in between. Where |z| is compared with the ce
 `make prove` runs all methods on all cases and resumes where it was stopped; `python -m proving --method default --case nile`
 runs one. This page and its pictures are made by `python -m proving.summary --page` from the files in `proving/results`.
 Every run had one core of an x86 server, but those of `doppler`, `bearings` 2, `gamma-wear` 0 and 1, and `measles` 0, which
-had one of two ARM cores and JAX 0.10.2. Those of the default with quadratures or particles had JAX 0.11.2, as those of the
-EPF; those with exact filters and `influenza` JAX 0.10.2 on two shared cores. Runs of the default with particles, but for
-`poll-share` 2, were made after these drew evenly, those of `MarginalEPF` before. Seconds include compilation unless the
-table says otherwise.
+had one of two ARM cores and JAX 0.10.2. Those of the default with quadratures or particles and all of the third lot had JAX
+0.11.2, as those of the EPF; others with exact filters and `influenza` JAX 0.10.2 on two shared cores. Runs of the default
+with particles, but for `poll-share` 2, were made after these drew evenly, those of `MarginalEPF` before. The third lot has
+runs of the default alone. Seconds include compilation unless the table says otherwise.
 
 Methods with a name run as they are: `EPF`, `Storvik` and `ParticleLearning` with 1000 particles in four islands,
 `MarginalEPF` with its own choice of nodes and particles. None is given more, and most answers of the first three are
