@@ -6,7 +6,6 @@ Each method's scatter over seeds is its Monte Carlo error, and what is stated of
 import jax
 import numpy as np
 import pytest
-from scipy import stats
 
 import epf
 from models import AR, exact_ar, run
@@ -37,9 +36,8 @@ def test_a_coefficient_and_a_variance_have_the_exact_posterior(method, seeds):
     """Both unknown, so that paths, coefficient and variance depend on each other."""
     z, r, z_error, r_error = stated(method, seeds)
     assert np.all(z_error < 0.05)  # or the means would say nothing
-    most = stats.t.ppf(1.0 - 1e-4, seeds - 1)  # errors that are themselves estimated, from few seeds; eight comparisons
-    assert np.all(np.abs(z) < most * z_error)
-    assert np.all(np.abs(r - 1.0) < most * r_error)
+    assert np.all(np.abs(z) < 4.0 * z_error)
+    assert np.all(np.abs(r - 1.0) < 4.0 * r_error)
 
 
 @pytest.mark.slow
