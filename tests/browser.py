@@ -45,7 +45,7 @@ class Browser:
         self._page.goto(url)
 
     def run(self, script):
-        """The value of an expression on the page. By the debugger's own call, which works under the page's security policy."""
+        """The value of an expression on the page, by the debugger: that works under the page's security policy."""
         found = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
