@@ -15,14 +15,14 @@ from scipy.stats import halfnorm, norm
 
 import epf
 from epf.errors import NumericalError, UnsupportedModelError
-from epf.filters._modes import Elsewhere, Modes, ellipse_of
+from epf.filters._modes import FAR, Elsewhere, Modes, ellipse_of
 from epf.filters.marginal._distribution import SkewStudent
 from epf.filters.marginal._region import MOST, Region
 from epf.model._model import parameters
 from epf.results._certificate import PARTS, Certificate
 from epf.results._verdict import MethodFacts
 from epf.run._default import Round
-from epf.run._elsewhere import log_evidence_of, look, missed, share_of
+from epf.run._elsewhere import farther, log_evidence_of, look, missed, share_of
 from epf.run._search import reach
 from models import AR
 
@@ -240,14 +240,15 @@ def answer(method, log_evidence, mean, error=0.05, seconds=1.0, **settings):
     return SimpleNamespace(error=error, record=record, bound=bound, state=state, method=method, **facts)
 
 
-def searched(elsewhere, modes=None, first=0.05, **settings):
+def searched(elsewhere, modes=None, first=0.05, far=(-30.0, 0.0), **settings):
     """A first run at a = 0, and what those that follow it find: their log-evidence, relative to it, and the mean of a."""
     ran = []
 
     def run(method):
         ran.append(method)
         if isinstance(method, Elsewhere):
-            return answer(method, *(elsewhere if len(method.ellipses) == 1 else (-30.0, 0.0)))
+            found = far if method.reach == FAR else elsewhere
+            return answer(method, *(found if len(method.ellipses) == 1 else (-30.0, 0.0)))
         if isinstance(method, Modes):
             if modes is None:
                 raise NumericalError("At t = 7 there was no number: look at the laws.", time=7)
@@ -261,8 +262,8 @@ def searched(elsewhere, modes=None, first=0.05, **settings):
 
 def test_nothing_elsewhere_changes_nothing():
     result, ran, notes, doubts = searched((-12.0, 5.0))
-    assert ran == ["MarginalEPF", "Elsewhere"]
-    assert notes[-1] == "elsewhere: 6e-06 of the posterior"
+    assert ran == ["MarginalEPF", "Elsewhere", "Elsewhere"]
+    assert notes[-2:] == ["elsewhere: 6e-06 of the posterior", "far away: 9e-14 of the posterior"]
     assert isinstance(result.method, epf.MarginalEPF)
     assert doubts == []
 
@@ -270,7 +271,7 @@ def test_nothing_elsewhere_changes_nothing():
 def test_a_mode_elsewhere_gets_nodes_of_its_own_and_what_is_left_is_looked_at_again():
     """The new answer counts, even if its own error is larger: the old one spoke of one mode alone."""
     result, ran, notes, doubts = searched((-1.0, 5.0), modes=0.09)
-    assert ran == ["MarginalEPF", "Elsewhere", "Modes", "Elsewhere"]
+    assert ran == ["MarginalEPF", "Elsewhere", "Modes", "Elsewhere", "Elsewhere"]
     assert isinstance(result.method, Modes)
     assert notes[1:3] == ["elsewhere: 0.3 of the posterior", "128 nodes for each mode: error 0.09 (expansion)"]
     assert doubts == []
@@ -290,11 +291,46 @@ def test_nodes_at_each_mode_are_as_many_as_there_is_time_for():
         return answer(method, 0.0, 0.0, error=0.25 if few else 0.05, seconds=1.0 if few else 40.0)
 
     result, search = reach(METHOD, run, 0.1, 60.0)
-    assert [type(one).__name__ for one in ran] == ["MarginalEPF", "MarginalEPF", "Elsewhere", "Modes", "Elsewhere"]
+    names = [type(one).__name__ for one in ran]
+    assert names == ["MarginalEPF", "MarginalEPF", "Elsewhere", "Modes", "Elsewhere", "Elsewhere"]
     assert ran[1].nodes > METHOD.nodes
     assert result.method.inner == METHOD
     assert not any(caveat.level for caveat in result.method_facts.caveats)
-    assert search.notes[-2] == "128 nodes for each mode: error 0.05 (expansion)"
+    assert search.notes[-3] == "128 nodes for each mode: error 0.05 (expansion)"
+
+
+def test_a_far_mode_that_the_near_look_misses_gets_nodes_too():
+    result, ran, notes, doubts = searched((-12.0, 5.0), modes=0.05, far=(-1.0, 400.0))
+    assert ran == ["MarginalEPF", "Elsewhere", "Elsewhere", "Modes", "Elsewhere", "Elsewhere"]
+    assert notes[1:3] == ["elsewhere: 6e-06 of the posterior", "far away: 0.3 of the posterior"]
+    assert isinstance(result.method, Modes)
+    assert doubts == []
+
+
+def test_a_near_look_that_is_not_sure_is_made_larger_after_the_far_one():
+    """And what it may have seen is doubted, whatever is far away."""
+    ran = []
+
+    def run(method):
+        ran.append(method)
+        if isinstance(method, Elsewhere) and method.reach < FAR:
+            return answer(method, -1.0, 5.0, error=0.7, seconds=8.0, points="32")
+        return answer(method, -30.0 if isinstance(method, Elsewhere) else 0.0, 0.0, points="32")
+
+    result, search = reach(METHOD, run, 0.1, 14.0)
+    assert [type(one).__name__ for one in ran] == ["MarginalEPF", "Elsewhere", "Elsewhere", "Elsewhere"]
+    assert [one.reach == FAR for one in ran[1:]] == [False, True, False]
+    assert ran[3].inner.nodes > ran[1].inner.nodes
+    assert search.notes[2].startswith("far away: ")
+    sentences = [caveat.sentence for caveat in result.method_facts.caveats if caveat.level]
+    assert [sentence[:26] for sentence in sentences] == ["There may be another mode:"]
+
+
+def test_nobody_looks_far_away_where_the_prior_has_nothing():
+    near = Elsewhere(METHOD, (numbers((0.0, 0.0), (0.02, 0.02)),))
+    assert farther(near, near.bind(MovingAverage())) == dataclasses.replace(near, reach=FAR)
+    wide = Elsewhere(METHOD, (numbers((0.0, 0.0), (2.0, 2.0)),))
+    assert farther(wide, wide.bind(MovingAverage())) is None
 
 
 @pytest.mark.parametrize(("settings", "failed"), [({"budget": 2.5}, False), ({}, True)])
@@ -338,7 +374,7 @@ def test_panels_look_too():
 
 
 def test_nobody_looks_where_the_budget_has_ended():
-    assert searched((-1.0, 5.0), budget=1.5)[1] == ["MarginalEPF"]
+    assert searched((-1.0, 5.0), budget=0.9)[1] == ["MarginalEPF"]
     assert searched((-1.0, 5.0), budget=4.5)[1][:2] == ["MarginalEPF", "Elsewhere"]
 
 
@@ -367,7 +403,7 @@ def test_what_a_look_of_few_points_claims_is_checked_by_a_larger_one(claim, then
     looks = []
 
     def run(method):
-        if isinstance(method, Elsewhere) and len(method.ellipses) == 1:
+        if isinstance(method, Elsewhere) and len(method.ellipses) == 1 and method.reach < FAR:
             looks.append(method)
             larger = method.inner.nodes > METHOD.nodes
             if larger and then > 0.0:  # not sure

@@ -18,10 +18,10 @@ from epf.filters.marginal._marginal_nodes import MarginalNodes, MarginalState
 from epf.filters.marginal._region import MOST, Region, spread_over
 from epf.model._model import StateSpaceModel
 from epf.model._prior_draws import prior_draws
-from epf.model._settings import Rule, instance, setting
+from epf.model._settings import Rule, instance, number, setting
 from epf.numerics._compile import compiled_once
 
-_FAR = 5.0 / 3.0  # times as large as regions are the ellipses that a look stays out of
+NEAR, FAR = 5.0 / 3.0, 50.0 / 3.0  # times as large as regions are the ellipses that looks stay out of
 
 Ellipse = tuple[Any, ...]
 """A distribution of nodes as plain numbers, so that a file can have it: its fields, in their order."""
@@ -37,13 +37,17 @@ def _ellipses() -> Any:
 
 
 class Elsewhere(Filter):
-    """The marginal filter `inner` outside of some ellipses. Its evidence is that of what nodes inside of them do not see."""
+    """The marginal filter `inner` outside of some ellipses. Its evidence is that of what nodes inside of them do not see.
+
+    They are `reach` times as large as the regions of `Modes`.
+    """
 
     inner: MarginalEPF = instance(MarginalEPF(), MarginalEPF, example="epf.MarginalEPF()")
     ellipses: tuple[Ellipse, ...] = _ellipses()
+    reach: float = number(NEAR, above=0.0)
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> MarginalNodes:
-        return _banks(self.inner, self.ellipses, model, u, _FAR)[-1]
+        return _banks(self.inner, self.ellipses, model, u, self.reach)[-1]
 
 
 class Modes(MultipleModel):

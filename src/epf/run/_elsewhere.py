@@ -3,17 +3,25 @@
 Nodes follow the mode that they find first, and their certificate speaks of what is near them. A run of the same filter
 outside (`Elsewhere`) has the evidence of all the rest. Beside that of the first run it is the share of the posterior that
 was missed. If it changes the answer, nodes in both places are the remedy (`Modes`).
+
+There are two looks, a near and a far one. While observations are few, the posterior is wide, and the nodes of a near look
+settle on what is left of the first mode around its region. A narrow mode that only later observations show is then lost. Far
+away nothing is left of the first mode; but another mode may be near.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from epf.filters._base import Caveat, Filter
-from epf.filters._modes import Ellipse, Elsewhere, Modes, ellipse_of, log_prior_mass
+from epf.filters._modes import FAR, NEAR, Ellipse, Elsewhere, Modes, ellipse_of, log_prior_mass
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.filters.marginal._region import MOST
+from epf.model._prior_draws import PRIOR_DRAWS
 from epf.run._default import Round, core
 
 SURE = 0.3  # posterior sds: with a larger error nodes are not at one mode, and the verdict says enough
@@ -25,13 +33,24 @@ def is_sure(error: float) -> bool:
     return error <= SURE
 
 
-def look(method: Filter, bound: Any, state: Any, like: Any) -> Elsewhere | None:
+def look(method: Filter, bound: Any, state: Any, like: Any, reach: float = NEAR) -> Elsewhere | None:
     """The run to follow one with this method and state, with the method `like`; None where there are no nodes."""
     known = getattr(method, "ellipses", ())
     has_nodes = isinstance(core(method), MarginalEPF) and isinstance(core(like), MarginalEPF)
     if not has_nodes or len(known) >= MOST - 1 or (ellipse := ellipse_of(bound, state)) is None:
         return None
-    return Elsewhere(core(like), (*known, ellipse))
+    return Elsewhere(core(like), (*known, ellipse), reach)
+
+
+def farther(near: Elsewhere, bound: Any) -> Elsewhere | None:
+    """The far look beside this near one; None where not even one of many draws of the prior is so far away."""
+    away = eqx.tree_at(lambda nodes: nodes.region.reach, bound, jnp.asarray(FAR))
+    return dataclasses.replace(near, reach=FAR) if log_prior_mass(away) > -np.log(PRIOR_DRAWS) else None
+
+
+def name_of(method: Elsewhere) -> str:
+    """Where a look was, for notes."""
+    return "far away" if method.reach == FAR else "elsewhere"
 
 
 def counts(elsewhere: Round) -> bool:

@@ -5,8 +5,8 @@ larger method. It takes in the old observations, a few per update, and replaces 
 them all. So no update takes in many of them. Its program is compiled in a thread of its own meanwhile.
 
 Where the certificate is small enough, the second stream is a look at what is elsewhere (`_elsewhere.py`), each time the
-observations are four times as many. If the answer misses another mode, the verdict says so, and the next larger method has
-nodes there too.
+observations are four times as many: a near look and a far one in turn. If the answer misses another mode, the verdict says
+so, and the next larger method has nodes there too.
 
 When all this happens depends on the number of observations alone: a stream that was saved and loaded goes on as it would
 have, and its answers are those of `epf.fit` with the method that it has come to.
@@ -26,7 +26,7 @@ import jax
 
 from epf.errors import CheckpointError, EPFError
 from epf.filters._base import Caveat, Filter
-from epf.filters._modes import Elsewhere, Modes, ellipse_of
+from epf.filters._modes import FAR, NEAR, Elsewhere, Modes, ellipse_of
 from epf.filters._multiple_model import MultipleModel
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.results._verdict import LEVELS
@@ -95,7 +95,8 @@ class Growth:
             if self.rounds < MOST_ROUNDS:
                 larger = enlarged(stream.method, found, self.accuracy, MOST_AT_ONCE)
             if larger is None and t.bit_length() % 2 and is_sure(found.error.worst):
-                larger = look(stream.method, stream._bound, stream._state, stream.method)
+                reach = FAR if t.bit_length() % 4 == 1 else NEAR  # near after 64 observations, far after 256
+                larger = look(stream.method, stream._bound, stream._state, stream.method, reach)
             return larger
         except Exception:  # whatever it is, the update itself has succeeded
             return None

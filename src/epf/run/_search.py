@@ -1,4 +1,4 @@
-"""The runs of the default: larger methods until the certificate is small enough, and then a look at what is elsewhere."""
+"""The runs of the default: larger methods until the certificate is small enough, and then looks at what is elsewhere."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from epf.filters._base import Caveat, Filter
 from epf.filters._modes import Elsewhere, Modes, ellipse_of
 from epf.results._result import Result
 from epf.run._default import MOST_ROUNDS, Round, contradiction, core, enlarged, failed
-from epf.run._elsewhere import SURE, Missed, counts, is_sure, log_evidence_of, look, missed, share_of
+from epf.run._elsewhere import SURE, Missed, counts, farther, is_sure, log_evidence_of, look, missed, name_of, share_of
 
 _MORE = 1e3  # times its claim: what may be elsewhere if a look is not sure of itself
-_LOOK = 0.25  # of the budget, which a look elsewhere may take even if all is spent, and then nodes at what it found
+_LOOKS = 0.5  # of the budget, which looks elsewhere, and then nodes at what they found, may take beyond it
 
 
 class Search:
@@ -31,10 +31,14 @@ class Search:
         self.notes: list[str] = []
         """What was run, and what was found, in words."""
         self._accuracy, self._left, self._only = accuracy, np.inf if only else budget, only
-        self._least = _LOOK * budget
+        self._beyond = _LOOKS * budget
         self._chosen: Round | None = None
         self._failed: list[Caveat] = []
-        self._missing: Caveat | None = None
+        self._missing: dict[str, Caveat] = {}
+        """What each look has found, until there are nodes."""
+        self._near: Elsewhere | None = None
+        self._looks: list[Elsewhere] = []
+        """Those that are still to be made."""
         self._looked = False
         self._first: Result | None = None
         """The first, and smallest, that was sure of its answer: looks are made by its method."""
@@ -51,9 +55,9 @@ class Search:
         one = Round.of(self.method, result, result.seconds_of_steps)
         if result.interrupted:  # it has seen fewer observations: it contradicts nothing
             one = one._replace(answer=np.full_like(one.answer, np.nan))
-        if self._missing is not None and is_sure(_worst(result)) and not result.interrupted:
+        if self._missing and is_sure(_worst(result)) and not result.interrupted:
             # The answers without that mode are no longer in question.
-            self.rounds, self.best, self._missing = [], None, None
+            self.rounds, self.best, self._missing = [], None, {}
         self.rounds.append(one)
         self.notes.append(str(one))
         if self.best is None or (_worst(result) <= _worst(self.best) and not result.interrupted):
@@ -63,7 +67,7 @@ class Search:
         most = self._left / max(one.seconds, 1e-3)
         done = self._only or result.interrupted or len(self.rounds) >= MOST_ROUNDS
         self.method = None if done else enlarged(self.method, result, self._accuracy, most)
-        if self.method is None and not result.interrupted and self._missing is None:
+        if self.method is None and not result.interrupted and not self._missing:
             self.method = self._look()
 
     def fail(self, error: Exception) -> None:
@@ -71,15 +75,14 @@ class Search:
         assert self.method is not None
         if not isinstance(self.method, Elsewhere):
             self._failed = [failed(self.method, self.rounds[-1].inside, error)]
-        self.method = None
+        self.method = self._next_look()
 
     def doubts(self) -> list[Caveat]:
         """What speaks against the best run: another mode, a larger run that failed, or one that contradicts it.
 
         Of two that contradict each other one certificate is wrong, and nobody knows which.
         """
-        missing = [] if self._missing is None else [self._missing]
-        return [*missing, *self._failed, *self._contradictions()]
+        return [*self._missing.values(), *self._failed, *self._contradictions()]
 
     def _contradictions(self) -> list[Caveat]:
         others = [one for one in self.rounds if one is not self._chosen]
@@ -93,13 +96,21 @@ class Search:
 
     def _look(self) -> Filter | None:
         """A look elsewhere, if there is an answer, and the budget allows."""
-        if self._first is None or self._first.seconds_of_steps > max(self._left, self._least):
+        if self._first is None or not self._allows(self._first):
             return None
         assert self._chosen is not None
         assert self.best is not None
         if not is_sure(_worst(self.best)):
             return None
-        return look(self._chosen.method, self.best.bound, self.best.state, self._first.method)
+        self._near = look(self._chosen.method, self.best.bound, self.best.state, self._first.method)
+        return self._near
+
+    def _allows(self, run: Result) -> bool:
+        """Whether there is time for a look that takes as long as this run."""
+        return run.seconds_of_steps <= self._left + self._beyond
+
+    def _next_look(self) -> Filter | None:
+        return self._looks.pop(0) if self._looks else None
 
     def _seen(self, there: Round, share: float, elsewhere: Result) -> Missed | None:
         """What it means for the answer if so much of the posterior is elsewhere."""
@@ -107,31 +118,37 @@ class Search:
         return missed(self._chosen, there, share, self._accuracy, lambda: ellipse_of(elsewhere.bound, elsewhere.state))
 
     def _compared(self, elsewhere: Result, method: Elsewhere) -> Filter | None:
-        """The method with nodes there too, if what is elsewhere changes the answer."""
+        """The method with nodes there too, if what is elsewhere changes the answer; the next look, if it does not."""
         assert self._chosen is not None
         if elsewhere.interrupted:
             return None
-        there = Round.of(method, elsewhere)
+        if method is self._near and self._allows(elsewhere) and (far := farther(method, elsewhere.bound)) is not None:
+            self._looks.append(far)
+        there, where = Round.of(method, elsewhere), name_of(method)
         log_evidence = log_evidence_of(elsewhere.log_evidence, elsewhere.bound)
         share = share_of(log_evidence, self._log_mass)
         found = self._seen(there, share, elsewhere)
+        self._missing.pop(where, None)
+        if found is not None and (counts(there) or not self._only):
+            self._missing[where] = found.doubt
         if not counts(there):
-            self.notes.append("elsewhere: not known")
+            self.notes.append(f"{where}: not known")
             # Too few nodes or points can claim anything. If more than they claim would matter, more of them must say.
             if self._only or self._seen(there, min(_MORE * share, 0.5), elsewhere) is None:
-                return None
-            self._missing = None if found is None else found.doubt
-            most = max(self._left, self._least) / max(elsewhere.seconds_of_steps, 1e-3)
+                return self._next_look()
+            most = (self._left + self._beyond) / max(elsewhere.seconds_of_steps, 1e-3)
             larger = enlarged(method.inner, elsewhere, SURE, most)
-            return None if larger is None else dataclasses.replace(method, inner=larger)
-        self._looked, self._missing = True, None
+            if larger is not None:
+                self._looks.append(dataclasses.replace(method, inner=larger))
+            return self._next_look()
+        self._looked = True
         self._log_mass = float(np.logaddexp(self._log_mass, log_evidence))
-        self.notes.append(f"elsewhere: {share:.1g} of the posterior")
+        self.notes.append(f"{where}: {share:.1g} of the posterior")
         if found is None:
-            return None
-        self._missing = found.doubt
+            return self._next_look()
+        self._looks = []
         if self._only:
-            self._missing = Caveat(
+            self._missing[where] = Caveat(
                 found.doubt.level, f"{found.doubt.sentence} Name no method: nodes go there too then."
             )
             return None
@@ -142,7 +159,7 @@ class Search:
 
         The chosen run may have been large only because its nodes were at several modes.
         """
-        left = max(self._left, self._least)
+        left = self._left + self._beyond
         for one in sorted(self.rounds, key=lambda one: -one.seconds):
             regions = len(getattr(one.method, "ellipses", ())) + 1
             if is_sure(one.error.worst) and (len(modes.ellipses) + 1) * one.seconds / regions < left:
