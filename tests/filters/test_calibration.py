@@ -14,6 +14,7 @@ from scipy import stats
 
 import epf
 from epf.filters._base import Past, strong
+from epf.numerics._compile import compiled
 from epf.numerics._keys import root_key, step_key
 
 SETS, TIMES, DRAWS = 300, (50, 300, 1000), 399
@@ -58,7 +59,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_ranks_of_the_truth_are_uniform(case):
     ranks = ranks_of(*CASES[case])
-    found, failed = (np.asarray(part) for part in zip(*(ranks(seed) for seed in range(SETS)), strict=True))
+    found, failed = (np.asarray(part) for part in zip(*(ranks(jnp.asarray(seed)) for seed in range(SETS)), strict=True))
     assert not failed.any()
     p_values = stats.kstest(found, "uniform", axis=0).pvalue
     print(f"\n{case}: p-values of uniform ranks at t = {TIMES}: {p_values.round(3).tolist()}")
@@ -69,7 +70,7 @@ def ranks_of(model, method):
     """A function of a seed: the truth's rank among draws, (times, parameters), and whether a step failed."""
     bound = method.bind(model)
 
-    @jax.jit
+    @compiled
     def ranks(seed):
         key = jax.random.key(seed)
         theta = bound.parameters.sample(key)
