@@ -71,6 +71,7 @@ def test_the_proposal_estimates_the_evidence():
     assert names["widened"].settings["proposal"] == "the transition, 2 times as wide"
 
 
+@pytest.mark.slow
 def test_the_sampler_leaves_a_density_invariant():
     names = run("sampler")
     sampler = names["Candidates"](16)

@@ -50,6 +50,7 @@ def test_the_pages_show_the_models_that_were_fitted(name):
     assert _model_of(name) in (DOCS / "real" / f"{name}.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::epf.errors.EPFWarning")  # so few particles are warned of
 @pytest.mark.parametrize("name", ["nile", "lynx_hare"])  # one code for all; the others differ by model and data alone
 def test_the_scripts_run_in_small(name, tmp_path, monkeypatch):
@@ -83,6 +84,7 @@ def test_the_page_of_the_water_flow_says_what_was_measured():
     assert _model_of("water_flow") in page
 
 
+@pytest.mark.slow
 def test_the_water_flow_is_watched_in_small(tmp_path):
     """Of thirty hours one is far off: it is an alarm, it is not learned from, and it is the only event."""
     y = pd.Series(100.0 + np.sin(np.arange(30) / 4.0), pd.date_range("2022-03-20", periods=30, freq="h"))
@@ -111,6 +113,7 @@ def test_the_page_of_the_sensors_says_what_was_measured():
         assert f"{outcome[name]:,}" in page, name
 
 
+@pytest.mark.slow
 def test_the_sensors_run_in_small(tmp_path):
     """Every sensor has joined, and means agree with the exact ones to the error of so few particles."""
     found, outcome = sensors.measured(100, 33, epf.Storvik(100, islands=1))

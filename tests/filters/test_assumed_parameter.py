@@ -123,6 +123,7 @@ def test_the_prior_is_matched():
     assert float(np.trapezoid(density * grid, grid)) == pytest.approx(float(mean), rel=0.03)
 
 
+@pytest.mark.slow
 def test_a_coefficient_is_learned_as_the_exact_posterior_says():
     y = series()[:40]
     mean, sd, _ = exact_coefficient(y)
@@ -141,6 +142,7 @@ def test_a_coefficient_is_learned_as_the_exact_posterior_says():
     assert residual.max() < 0.1  # given the path, the coefficient is Gaussian
 
 
+@pytest.mark.slow
 def test_the_verdict_doubts_few_particles():
     y = series()
     result = epf.fit(COEFFICIENT, y, epf.AssumedParameterFilter(16, epf.proposals.Bootstrap()))

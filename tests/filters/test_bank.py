@@ -54,6 +54,7 @@ def test_the_mean_likelihood_of_few_particles_is_exact(proposal):
     assert ratio.std() > 0.05  # otherwise there is nothing to average
 
 
+@pytest.mark.slow
 def test_likelihoods_have_less_noise_than_by_chance(monkeypatch):
     _, y = epf.simulate(Pair(), {"q": 0.6}, steps=30, seed=1)
     filters = Filters(64, Bootstrap(), Systematic(1.0))

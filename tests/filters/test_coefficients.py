@@ -103,6 +103,7 @@ def flat(values):
     return np.concatenate([np.ravel(values[name]) for name in ("noise", "effects", "sd", "level")])
 
 
+@pytest.mark.slow
 def test_moments_and_evidence_are_those_of_least_squares(fitted):
     result, (exact, _, evidence) = fitted
     assert result.settings["integrated out"] == "effects, level, exactly"
@@ -154,6 +155,7 @@ def test_forecasts_know_the_coefficients(fitted):
     assert np.asarray(forecast.sd).ravel()[0] == pytest.approx(np.hypot(spread, 0.6), rel=0.1)
 
 
+@pytest.mark.slow
 def test_wide_priors_and_large_inputs_in_single_precision():
     """Variances of 1e10 and 1e-7 in one matrix are more than float32 holds; their roots are not."""
     y, u = data(scale=300.0, spread=300.0)

@@ -48,6 +48,7 @@ def assert_same_as(alone, path):
             np.testing.assert_array_equal(np.asarray(here), there)
 
 
+@pytest.mark.slow
 def test_two_devices_give_the_bits_of_one(alone, tmp_path):
     """In one call, resumed, and as a stream that is saved and loaded."""
     (told,) = said([process(2, tmp_path / "two")])

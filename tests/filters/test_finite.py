@@ -55,6 +55,7 @@ def y():
     return y
 
 
+@pytest.mark.slow
 def test_smoothing_is_exact_and_keeps_the_posterior(y):
     """Against forward and backward sums on a grid of the bias: each state given the observations up to 4 steps later."""
     lag, grid = 4, np.linspace(-1.5, 2.5, 201)
@@ -116,6 +117,7 @@ class Alive(epf.StateSpaceModel):
         return dist.Binomial(x.astype(int), 0.7)
 
 
+@pytest.mark.slow
 def test_a_count_whose_values_depend_on_itself_has_particles():
     """Against sums over all counts up to 60."""
     y, n, grid = np.array([6.0, 5.0, np.nan, 3.0]), np.arange(61), np.linspace(0.0025, 0.9975, 200)

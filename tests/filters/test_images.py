@@ -107,6 +107,7 @@ def test_modes_that_priors_alone_weigh(model, axes, recursion):
     assert abs(result.posterior.state_sd / x_sd - 1.0) < 0.1
 
 
+@pytest.mark.slow
 def test_draws_of_the_state_go_with_their_image():
     """Loading times state is what is seen, whatever the signs."""
     result = epf.fit(Loading(), YS, epf.MarginalEPF(), progress=False)

@@ -30,6 +30,7 @@ class Throws(epf.StateSpaceModel):
         return dist.Categorical(p.shares)
 
 
+@pytest.mark.slow
 def test_shares_have_their_exact_posterior():
     y = np.repeat([0.0, 1.0, 2.0], [24, 12, 4])
     np.random.default_rng(0).shuffle(y)
@@ -74,6 +75,7 @@ class Pair(epf.StateSpaceModel):
         return dist.MultivariateNormal(p.levels, p.correlation)
 
 
+@pytest.mark.slow
 def test_constants_of_a_support_are_no_error():
     model = Pair()
     y = np.random.default_rng(1).multivariate_normal([-1.0, 1.0], [[1.0, 0.6], [0.6, 1.0]], 30)

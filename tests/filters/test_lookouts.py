@@ -77,6 +77,7 @@ def near_the_truth(model, values):
     return bound, *told(bound, jnp.asarray(series(), float))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "alarm"), [(Factor(0.02), True), (Signed(), False)])
 def test_a_mirror_image_that_nodes_have_left_is_part_of_the_certificate(model, alarm):
     """Where signs are hardly settled, nodes about the truth alone lack half of the posterior."""
@@ -166,6 +167,7 @@ class Near(epf.StateSpaceModel):
         return dist.Uniform(p.a - 1.0, p.a + 1.0)
 
 
+@pytest.mark.slow
 def test_an_outlier_that_only_a_lookout_explains_is_set_aside():
     bound = epf.MarginalEPF(nodes=16, regrid=False).bind(Near())
     near = SkewStudent(jnp.array([3.0]), 0.05 * jnp.ones(1), jnp.zeros(1), jnp.ones(1), jnp.eye(1))

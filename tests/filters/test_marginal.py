@@ -112,6 +112,7 @@ class Slope(epf.StateSpaceModel):
         return dist.StudentT(6.0, p.theta * u[0], 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_one_observation_that_tells_far_more_than_all_before_it(seed):
     """The posterior becomes 300 times narrower at once: one node has all the weight, of the new nodes too at first."""
@@ -148,6 +149,7 @@ def test_a_posterior_that_leaves_its_nodes_gets_new_ones_from_replay():
     assert result.sd["a"] / sd == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_likelihood_falls_with_the_particles():
     model, y = reference("cauchy", 3, 100)[:2]
     theta = np.linspace(0.5, 0.8, 7)
@@ -203,6 +205,7 @@ def test_a_step_by_hand_needs_the_past():
         jax.eval_shape(lambda key: bound.step(key, bound.init(key), jnp.zeros(()), None), root_key(0))
 
 
+@pytest.mark.slow
 def test_errors_with_random_signs_are_as_large_as_those_of_the_mean_of_the_streams():
     """64 nodes with noise of known sizes: what their weighted sum is off by, against its standard error."""
     bound = epf.MarginalEPF(100, nodes=64, exact=False).bind(epf.fix(AR(), {"v": 0.5}))
@@ -244,6 +247,7 @@ class Trend(epf.StateSpaceModel):
         return dist.Normal(x[0], p.noise)
 
 
+@pytest.mark.slow
 def test_a_state_of_two_dimensions_with_unknown_scales():
     """Guards the barrier in `condition`: without it the fused code of jaxlib 0.11.2 gave no finite number at t = 1."""
     model, filters = Trend(), Filters(50, epf.proposals.Optimal(), epf.resampling.Systematic(1.0))
@@ -444,6 +448,7 @@ def test_a_step_is_handed_every_row_that_it_may_replay(t, replayed):
     assert min(begins + 4, t + 1) <= first + 4
 
 
+@pytest.mark.slow
 def test_a_stream_that_died_tells_nothing_of_the_variance_of_the_others():
     """Of equal nodes, one with a dead stream of four has three quarters of the likelihood, and no correction adds to it."""
     params = parameters(AR())

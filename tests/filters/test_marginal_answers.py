@@ -35,6 +35,7 @@ def series():
     return epf.simulate(Scale(), {"s": 0.7}, steps=30, seed=4)[1]
 
 
+@pytest.mark.slow
 def test_a_model_that_is_linear_and_gaussian_given_theta_has_kalman_filters_at_the_nodes():
     """Nothing is left to chance then: the posterior is that of quadrature, and the certificate says so."""
     y = series()
@@ -48,6 +49,7 @@ def test_a_model_that_is_linear_and_gaussian_given_theta_has_kalman_filters_at_t
     assert result.error.worst < 0.05
 
 
+@pytest.mark.slow
 def test_the_certificate_is_as_large_as_the_error():
     """With particles in place of Kalman filters: root mean squares over seeds, of z and of the certificate.
 
@@ -78,6 +80,7 @@ class Doubted(AR):
         return dist.Normal(p.a * x, np.sqrt(0.5))
 
 
+@pytest.mark.slow
 def test_a_prior_is_not_cut_where_the_data_contradict_it():
     """The posterior is eight sds of the prior away from its mean."""
     _, y = epf.simulate(epf.fix(AR(), {"v": 0.5}), {"a": 0.95}, steps=150, seed=3)
@@ -140,6 +143,7 @@ class Loud(epf.StateSpaceModel):
         return dist.Normal(x, 3.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exact", [True, False], ids=["Kalman", "particles"])
 def test_theta_and_the_state_are_drawn_together(exact):
     """x = 2 theta + noise of sd 0.1, whatever theta is; drawn apart they would differ by the posterior's sd."""

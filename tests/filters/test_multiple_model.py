@@ -159,6 +159,7 @@ def test_other_parameters_are_the_mixture_of_the_banks(with_level):
     assert np.mean(draws["level"][draws["k"] == 2]) == pytest.approx(given, abs=0.03)
 
 
+@pytest.mark.slow
 def test_nodes_find_the_same(with_level):
     """The evidence of MarginalEPF is that of the function through its nodes: their own sum is off by a tenth."""
     mass, answer = (
@@ -175,6 +176,7 @@ def test_nodes_find_the_same(with_level):
     assert np.all(error < 0.1)
 
 
+@pytest.mark.slow
 def test_a_state_that_is_not_gaussian():
     """Particles against sums over a fine grid of the state: the answers of many seeds, and their certificates."""
     y = epf.simulate(Sine(), {"bends": 1}, steps=24, seed=1)[1].astype(float)

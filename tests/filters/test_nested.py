@@ -21,6 +21,7 @@ def series():
     return epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)[1]
 
 
+@pytest.mark.slow
 def test_the_posterior_is_the_exact_one():
     """Over seeds mean and sd scatter about the exact ones; the bias of the jitter is below what the certificate says."""
     y = series()[:50]
@@ -43,6 +44,7 @@ def test_the_posterior_is_the_exact_one():
     assert abs(ratios.mean() - 1.0) < 4.0 * ratios.std() / np.sqrt(seeds) + 0.05
 
 
+@pytest.mark.slow
 def test_the_verdict_doubts_few_thetas():
     y = series()
     result = epf.fit(COEFFICIENT, y, epf.NestedFilter(40, inner=20))
@@ -52,6 +54,7 @@ def test_the_verdict_doubts_few_thetas():
     assert abs(result.mean["a"] - mean) / sd < 2.0 * result.error.mean["a"]
 
 
+@pytest.mark.slow
 def test_jitter_widens_as_the_certificate_says():
     """Without any information every step multiplies the variance by 1 + h^2; e_t is that, to first order in h^2 t."""
     thetas, jitter, steps = 1000, 8.0, 20
@@ -90,6 +93,7 @@ def test_without_jitter_thetas_only_die_out():
     assert np.all(np.asarray(bias) == 0.0)
 
 
+@pytest.mark.slow
 def test_thetas_stay_in_their_support():
     model = epf.zoo.LocalLevel(dist.HalfNormal(1.0), dist.Uniform(0.1, 2.0))
     _, y = epf.simulate(model, {"level_variance": 0.5, "noise_variance": 1.0}, steps=30, seed=1)

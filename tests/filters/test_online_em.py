@@ -97,6 +97,7 @@ def coefficient_held():
     return held(COEFFICIENT, series(), {"a": 0.5}, 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_one_step_of_em_is_that_of_the_exact_smoother(prior, request):
     """While the estimate stays, tau is a plain average along smoothed paths; its maximum is a ratio of smoothed moments.

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pytest
 from scipy import stats
 
 import epf
@@ -24,6 +25,7 @@ class Cooling(epf.StateSpaceModel):
         return dist.Normal(x, p.noise)
 
 
+@pytest.mark.slow
 def test_the_answer_is_that_of_a_grid():
     rng = np.random.default_rng(4)
     gaps = rng.uniform(0.5, 2.0, 25)

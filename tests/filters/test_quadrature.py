@@ -149,6 +149,7 @@ def test_a_first_state_that_is_known():
     assert bank.drawn(jax.random.key(0), jnp.arange(2)).shape == (2, 1)
 
 
+@pytest.mark.slow
 def test_heavy_tails_against_a_fine_grid():
     ys = np.array([0.3, 1.0, 8.0, 0.5])
     # A density in the angle: x = tan(angle) has the whole line in a bounded range.
@@ -164,6 +165,7 @@ def test_heavy_tails_against_a_fine_grid():
         assert total == pytest.approx(log_likelihood, abs=0.02)
 
 
+@pytest.mark.slow
 def test_what_points_do_not_resolve_shows_as_noise_and_never_as_mass():
     """State noise a hundred times below the state's uncertainty: the streams part, and doubling the points helps."""
     ys = np.random.default_rng(0).normal(0.0, 20.0, 40)
@@ -179,6 +181,7 @@ def test_what_points_do_not_resolve_shows_as_noise_and_never_as_mass():
     assert apart[0] > 0.05
 
 
+@pytest.mark.slow
 def test_coarse_points_are_noise_without_a_bias():
     """Two modes ten times as far apart as they are wide: the mean of the likelihoods over seeds is that of many points."""
     ys, model, moves = np.array([-21.0, -27.0, 26.0, 28.0]), Jumps(noise=10.0), np.array([1.0, 1.5])

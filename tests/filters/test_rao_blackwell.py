@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pytest
 
 import epf
 from epf.filters._bank import Filters
@@ -62,6 +63,7 @@ def estimates(filters, model, theta, ys, us=None):
     return bank, *jax.tree.map(lambda leaf: np.asarray(leaf, float), found)
 
 
+@pytest.mark.slow
 def test_likelihood_and_state_are_those_of_kalman():
     """Where all is linear, a part may have particles all the same; with gaps in both sensors and in one."""
     model, rng = Linear(), np.random.default_rng(0)
@@ -110,6 +112,7 @@ EXACT = -78.730  # by 8 bootstrap filters of 100,000 particles; standard error 0
 PLAIN = 0.479  # variance of the log-likelihood with 64 particles of the whole state and linearised proposals
 
 
+@pytest.mark.slow
 def test_a_level_with_stochastic_volatility():
     """Unbiased, and with less noise than as many particles of the whole state (0.102 over 1000 seeds)."""
     filters = RaoBlackwellised.of(Level(), None, 64, Systematic(1.0), 1)

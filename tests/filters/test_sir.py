@@ -37,6 +37,7 @@ def log_evidences(method, ys, seeds):
     return np.asarray(jax.jit(jax.vmap(one))(jnp.arange(seeds)), np.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("proposal", "resampling"),
     [
@@ -55,6 +56,7 @@ def test_evidence_is_unbiased(proposal, resampling):
     assert abs(z) < 4.0, (ratios.mean(), z)
 
 
+@pytest.mark.slow
 def test_the_optimal_proposal_beats_bootstrap_in_evidence_variance():
     y = series()
     spread = {
@@ -64,6 +66,7 @@ def test_the_optimal_proposal_beats_bootstrap_in_evidence_variance():
     assert spread[epf.proposals.Optimal()] * 1.5 < spread[epf.proposals.Bootstrap()]
 
 
+@pytest.mark.slow
 def test_filtered_moments_are_kalmans():
     y = gappy()
     means, covariances, _ = exact(y)

@@ -20,6 +20,7 @@ def series():
     return epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=6)[1]
 
 
+@pytest.mark.slow
 def test_evidence_is_unbiased():
     """With exact Gibbs densities the estimate of p(y), parameters integrated out, has the right mean."""
     ys = series()[:10]
@@ -116,6 +117,7 @@ class UnknownStart(epf.StateSpaceModel):
         return dist.Normal(x, 0.5)
 
 
+@pytest.mark.slow
 def test_copies_of_the_first_state_are_no_data():
     """`Lagged` keeps copies of x_0, of which p(theta | path) must count one."""
     y = np.array([1.0, 1.2, 0.8], np.float32)

@@ -51,6 +51,7 @@ def gaussian(theta):
     return -0.5 * np.sum((theta - 1.0) ** 2, axis=1)
 
 
+@pytest.mark.slow
 def test_without_noise_a_quadratic_is_exact(prior):
     surface, mean, sd = through(prior, gaussian)
     assert bool(surface.trusted)
@@ -87,6 +88,7 @@ def test_a_function_that_is_not_smooth_is_not_trusted(prior):
     np.testing.assert_array_equal(surface.left_out, 1.0)
 
 
+@pytest.mark.slow
 def test_what_both_answers_differ_by_is_an_error_up_to_three_standard_errors():
     bound = epf.MarginalEPF(40, nodes=64, exact=False).bind(Two())
     state = bound.init(root_key(0))

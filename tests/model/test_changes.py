@@ -63,6 +63,7 @@ def evidence(model, method):
         return epf.fit(model, Y, method, progress=False).log_evidence
 
 
+@pytest.mark.slow
 def test_the_next_run_has_the_new_value(noise):
     method = epf.SIR(32)
     first = evidence(ReadsGlobals(), method)

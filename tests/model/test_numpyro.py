@@ -142,6 +142,7 @@ def test_a_first_state_is_no_parameter_and_exact_filters_are_found():
     assert FiniteFilters.of(epf.from_numpyro(on_or_off, Y), None) is not None
 
 
+@pytest.mark.slow
 def test_a_program_is_filtered_as_its_translation_by_hand():
     class Lags(epf.StateSpaceModel):
         def prior(self):

@@ -61,6 +61,7 @@ class Outbreak(epf.StateSpaceModel):
         return epf.Sensors(dist.Poisson(jnp.exp(x)), dist.LogNormal(x, 0.3))
 
 
+@pytest.mark.slow
 def test_the_posterior_is_that_of_a_grid():
     """The state on a grid of 400 points, the parameter on one of 60."""
     rng = np.random.default_rng(5)

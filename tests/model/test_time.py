@@ -60,6 +60,7 @@ def test_a_simulation_is_that_of_the_model_with_time_as_input(y):
     assert np.array_equal(epf.simulate(TimedInputs(), VALUES, STEPS, inputs=TIMES)[1], y)
 
 
+@pytest.mark.slow
 def test_a_fit_in_one_in_parts_and_as_a_stream(y, tmp_path):
     method = epf.Storvik(20, islands=1)  # its statistic sees the laws too
     expected = epf.fit(Explicit(), y, method, inputs=TIMES)

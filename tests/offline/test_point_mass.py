@@ -95,6 +95,7 @@ def check_against(result, name, grid, log_joint, tolerance):
     assert result.log_evidence == pytest.approx(evidence, abs=tolerance)
 
 
+@pytest.mark.slow
 def test_single_precision_mapped_over_series():
     """Compiled and mapped like any filter, right to a few digits in float32; what no theta explains is set aside."""
     series = np.stack([Y, Y, Y])
@@ -164,6 +165,7 @@ def test_a_coefficient_and_a_variance(float64):
     assert np.corrcoef(draws["a"], draws["v"])[0, 1] == pytest.approx(correlation, abs=4 / np.sqrt(4000))
 
 
+@pytest.mark.slow
 def test_refining_the_grid(float64):
     """From points ten posterior standard deviations apart, in two rounds, with the evidence of the whole prior."""
     exact = Both.made()
@@ -189,6 +191,7 @@ class Level(epf.StateSpaceModel):
         return dist.Normal(x, p.sd)
 
 
+@pytest.mark.slow
 def test_refining_leaves_out_what_single_precision_cannot_resolve():
     ys = 1000.0 + autoregression(40, 1.0, 150.0**2, 120.0**2, seed=3)
     sd = np.linspace(2.0, 300.0, 150)
@@ -311,6 +314,7 @@ def test_the_error_is_estimated(float64):
         assert off < len(calm) * estimate
 
 
+@pytest.mark.slow
 def test_a_grid_that_is_too_coarse_is_not_good():
     _, y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=100, seed=1)
     model = epf.fix(AR(), {"v": 0.5})

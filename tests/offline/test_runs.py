@@ -88,6 +88,7 @@ def trajectory(result):
     return np.asarray(result.record.theta if isinstance(result, epf.Chains) else result.record.mean)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_answer_and_another_does_not(ran, monkeypatch):
     method, result = ran
     monkeypatch.setattr(run_fit, "_ITERATIONS", (run_fit._ITERATIONS[0], 1))  # other cuts, which change nothing
@@ -292,6 +293,7 @@ def test_a_file_that_holds_no_chains_is_refused_in_a_sentence(chains, tmp_path):
     refused("cannot be used", tmp_path / "bad.epf")
 
 
+@pytest.mark.slow
 def test_mutated_files_of_chains_are_refused_or_right(chains, tmp_path, monkeypatch):
     """One entry of the header or the table changed, the checksum set right; with the model and without."""
     chains.save(tmp_path / "out")
@@ -351,6 +353,7 @@ def test_what_cannot_be_served_is_refused_in_a_sentence_that_names_what_can(meth
             epf.fit(KnownStart(), y, method)
 
 
+@pytest.mark.slow
 def test_a_series_that_no_parameter_explains_is_an_error():
     with pytest.raises(NumericalError, match="every likelihood it tried was zero"):
         epf.fit(Impossible(), np.full(2, 1.0), METHODS[0])

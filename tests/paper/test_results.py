@@ -140,6 +140,7 @@ def run(*arguments, code=0):
     return result
 
 
+@pytest.mark.slow
 def test_the_command_makes_files_and_does_not_compute_twice(tmp_path, monkeypatch):
     said = run("fig2", "--out", tmp_path).stdout
     assert "fig2: reproduced with a change; reproduced" in said

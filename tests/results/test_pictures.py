@@ -46,6 +46,7 @@ def changed(result, where, value):
     return other
 
 
+@pytest.mark.slow
 def test_densities_are_densities(result):
     axes = result.plot_density(truth=TRUTH)
     assert [panel.get_xlabel() for panel in axes] == ["level_variance", "noise_variance"]

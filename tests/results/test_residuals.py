@@ -93,6 +93,7 @@ def test_particles_repeat_their_run(y):
     assert "in their 50% intervals" in repr(found)
 
 
+@pytest.mark.slow
 def test_the_marginal_filter_is_not_compiled_again(y, monkeypatch):
     """Its program takes most of the time of a short fit. A step that is traced again would raise."""
     model = epf.zoo.LocalLevel()

@@ -76,6 +76,7 @@ def test_the_summary_is_a_table(result):
     assert result.to_xarray().attrs["method"] == "SIR"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 def test_arviz_gets_equally_weighted_draws_in_its_groups(result):
     az = pytest.importorskip("arviz")

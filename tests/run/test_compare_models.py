@@ -26,6 +26,7 @@ def exact(y):
     return {"learns": exact_coefficient(y)[2], **known}
 
 
+@pytest.mark.slow
 def test_evidence_and_probabilities_are_exact(found, y):
     truth = exact(y)
     assert found.log_evidence == pytest.approx(truth, abs=0.05)

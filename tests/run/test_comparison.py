@@ -45,6 +45,7 @@ def compared():
     return y, epf.compare(Drift(), y, methods, seed=2)
 
 
+@pytest.mark.slow
 def test_each_cell_has_its_number(compared):
     y, comparison = compared
     kalman, sir = epf.fit(Drift(), y, epf.Kalman()), epf.fit(Drift(), y, epf.SIR(50), seed=2)
@@ -150,6 +151,7 @@ def test_what_has_no_exact_answer_has_none():
     assert _exact(VectorAR(), np.zeros((2, 2)), np.zeros((2, 1)), "auto", {}) is None
 
 
+@pytest.mark.slow
 def test_a_reference_that_does_not_trust_itself_is_not_taken(monkeypatch):
     from epf.run import _compare as module
 

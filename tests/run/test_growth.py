@@ -69,6 +69,7 @@ def said(stream, opening):
     return found
 
 
+@pytest.mark.slow
 def test_a_stream_grows_and_then_answers_as_fit_does(small):
     stream = fed(epf.Stream(Timed(), accuracy=0.01), 8)
     assert stream.method == SMALL
@@ -244,6 +245,7 @@ def test_accuracy_is_checked():
         epf.Stream(Timed(), accuracy=0.0)
 
 
+@pytest.mark.slow
 def test_a_stream_that_misses_a_mode_says_so_and_gets_it(small, monkeypatch, tmp_path):
     """A look begins at t = 4 and has caught up at t = 10; nodes for both modes have at t = 24. A file in between has all."""
     sentence = "Another mode has 0.3 of the posterior: a near 5, where this answer has 0.7 (sd 0.1)."

@@ -93,6 +93,7 @@ def fitted():
     return epf.fit(MovingAverage(), y, Modes(METHOD, (HERE,)), seed=3), oracle(y), y
 
 
+@pytest.mark.slow
 def test_both_modes_are_in_the_answer(fitted):
     result, (mean, sd, evidence), _ = fitted
     for i, name in enumerate(("a", "s")):
@@ -182,6 +183,7 @@ def nodes():
     return bound, bound.init(jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_a_look_has_the_program_of_the_first_run():
     """Only numbers differ, so nothing is compiled again."""
     bound, _ = nodes()
@@ -352,6 +354,7 @@ def test_a_method_of_the_users_choice_is_not_replaced_and_what_it_misses_is_told
     assert searched((-1.0, 5.0), first=0.5, only=True)[1] == ["MarginalEPF"]  # its error is enough of a doubt
 
 
+@pytest.mark.slow
 def test_fit_looks_after_a_marginal_filter_and_after_no_other(monkeypatch):
     asked = []
     monkeypatch.setattr("epf.run._search.look", lambda method, *_: asked.append(method))

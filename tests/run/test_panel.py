@@ -67,6 +67,7 @@ def test_the_error_of_an_expansion_adds_up_in_each_series():
     np.testing.assert_allclose(found, wanted)
 
 
+@pytest.mark.slow
 def test_arrays_with_inputs_and_lengths():
     model, y, inputs = vector_case()
     ys, us = np.stack([y, 2.0 * y, y]), np.stack([inputs, -inputs, inputs])
@@ -126,6 +127,7 @@ class Broken(AR):
         return dist.Normal(p.a * x, jnp.where(u[0] > 50.0, jnp.nan, 1.0))
 
 
+@pytest.mark.slow
 def test_a_bad_series_is_set_aside_and_the_others_go_on():
     y = scalar_case("SIR")[1]
     series = {"good": y, "text": ["a", "b"], "infinite": np.where(np.arange(12) == 2, np.inf, y), "lost": y, "last": y}
@@ -162,6 +164,7 @@ def test_what_no_series_can_be_made_of_is_an_error():
             epf.fit_panel(AR(), data, SIR, **arguments)
 
 
+@pytest.mark.slow
 def test_without_a_method_a_series_that_misses_the_accuracy_runs_again(monkeypatch):
     """The first round serves all; the method that each series ended with gives its answer alone."""
     monkeypatch.setattr("epf.run.panel._fit_panel.choose", lambda model, u: epf.SIR(40, islands=2))
@@ -203,6 +206,7 @@ def test_the_default_is_that_of_fit():
         assert_same((one.state, one.record), (alone.state, alone.record))
 
 
+@pytest.mark.slow
 def test_side_by_side_is_the_same_to_rounding():
     """Five series in groups of two: the last group has room for one more."""
     series = {i: scalar_case("SIR", seed=i)[1][: 12 - i] for i in range(5)}

@@ -26,6 +26,7 @@ def streamed(y):
     return stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("y", [COLUMN, FRAME.select("y"), FRAME], ids=["series", "frame", "frame with dates"])
 def test_the_answer_is_that_of_numpy(y, mean):
     assert epf.fit(MODEL, y, METHOD).mean == mean

@@ -89,6 +89,7 @@ def test_nothing_observed_is_not_good(tmp_path):
     assert NOTHING not in stream.verdict.findings
 
 
+@pytest.mark.slow
 def test_so_few_particles_are_not_good():
     found = epf.fit(SIN, series(), epf.EPF(1))
     assert found.verdict.word != "good"
@@ -189,6 +190,7 @@ def test_warnings_point_at_the_line_of_the_caller(call):
 # --- before the first observation -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_result_before_the_first_observation_is_a_whole_one(nothing, tmp_path):
     assert nothing.num_observations == 0
     assert nothing.verdict.word != "good"

@@ -56,6 +56,7 @@ def test_more_rows_than_one_call_has_room_for():
     assert_same_stream(many, single(LEVEL, epf.Kalman(), y))
 
 
+@pytest.mark.slow
 def test_rows_with_inputs():
     model, y, inputs = vector_case()
     many = epf.Stream(model, FILTERS["Storvik"])

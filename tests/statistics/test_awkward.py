@@ -82,6 +82,7 @@ def of_path(gibbs, x, y, us):
     return jax.lax.scan(step, gibbs.init(x[0]), (x[:-1], x[1:], y, us))[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_sum_over_a_path_is_the_log_joint_density(case):
     """50 steps, one of them without an observation, at 30 random thetas on a narrow box; up to a constant."""
@@ -178,6 +179,7 @@ def test_moved_polynomials_are_the_same():
     assert np.abs(drawn.std(axis=1) / sd - 1.0).max() < 6.0 / np.sqrt(2 * many)
 
 
+@pytest.mark.slow
 def test_the_filter_has_the_exact_posterior():
     """The state is seen, so that p(theta | y) is p(theta | x) on a grid."""
     model = Saturated()

@@ -159,6 +159,7 @@ def grid_moments(log_density, low, high, points=20_001, of=np.asarray):
     return mean, np.sqrt(w @ (of(at) - mean) ** 2)
 
 
+@pytest.mark.slow
 def test_draws_have_the_law_that_the_log_density_says(path):
     gibbs, statistic, theta, draws = path
     assert np.all(draws[:, 3] == float(theta[3]))  # s is none of theirs
@@ -207,6 +208,7 @@ class Wave(epf.StateSpaceModel):
         return dist.Normal(x, 1.0)
 
 
+@pytest.mark.slow
 def test_sums_beside_an_awkward_parameter():
     """Where polynomials say a part, the coefficient's law is that of the log-density too."""
     model = Wave()

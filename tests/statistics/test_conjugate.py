@@ -149,6 +149,7 @@ def test_single_precision_is_enough_for_a_hundred_thousand_steps():
     assert float(C[0, 0]) == pytest.approx(1 / precision, rel=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "values"),
     [

@@ -423,6 +423,7 @@ def test_draws_on_one_grid_for_all_are_those_of_each(model, sharp):
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_polynomial_that_is_not_finite_counts_for_nothing():
     """A law may be zero at a node for one particle's state. The posterior is that of the others; the next step drops it."""
     bound = epf.EPF(50, approximation=epf.Chebyshev(order=3), islands=1).bind_island(epf.zoo.Sin(), None)

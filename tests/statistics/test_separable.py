@@ -85,6 +85,7 @@ def test_moves_leave_the_density_invariant():
     assert np.abs(np.mean(after != np.log(np.asarray(theta)))) > 0.99
 
 
+@pytest.mark.slow
 def test_evidence_of_a_filter_with_it_is_unbiased():
     """Both scales unknown under priors that are not conjugate: E[p(y) estimated] is p(y), by a grid of Kalman filters."""
     _, ys = epf.simulate(Scales(), {"level": 0.5, "noise": 0.4}, steps=8, seed=3)

@@ -86,6 +86,7 @@ def test_a_log_density_that_is_nan(name, model, law):
     assert "support of" not in sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "model", "words"),
     [

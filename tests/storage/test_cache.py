@@ -49,6 +49,7 @@ def test_the_oldest_programs_are_deleted(tmp_path, jax_settings, monkeypatch):
     assert sorted(file.name for file in folder.iterdir()) == ["2", "3"]
 
 
+@pytest.mark.slow
 def test_the_next_command_compiles_nothing_again(tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "PYTHONHASHSEED"))}
     environment |= {"EPF_CACHE": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}

@@ -119,6 +119,7 @@ class Wide(epf.StateSpaceModel):
         return dist.Normal(x[:2] + p.b, 0.5).to_event(1)
 
 
+@pytest.mark.slow
 def test_vectors_inputs_and_missing_values_are_shown():
     stream = epf.Stream(Wide(), epf.SIR(20, proposal=epf.proposals.Bootstrap()))
     with stream.watch() as watch:
@@ -266,6 +267,7 @@ def test_a_second_page_replaces_the_first_and_a_closed_one_costs_nothing(tmp_pat
     assert stream.num_observations == 2
 
 
+@pytest.mark.slow
 def test_the_commands(tmp_path):
     pytest.importorskip("typer")
     data = tmp_path / "y.csv"

@@ -159,6 +159,7 @@ def test_states_change_with_labels_and_signs():
     assert np.array_equal(signs.state(1, jnp.array([1.0, -2.0, 3.0])), [-1.0, 2.0, -3.0])
 
 
+@pytest.mark.slow
 def test_what_cannot_be_told_is_said():
     assert "with a and b exchanged:" in symmetries_of(Sum(), None).sentence(["a", "b"])
     assert "with the opposite sign of a:" in symmetries_of(Square(), None).sentence(["a", "b"])
