@@ -16,6 +16,7 @@ from epf.cli.app import app
 SIR = ("sin", "--method", "sir", "--particles", "8")
 
 
+@pytest.mark.slow
 def test_a_fit_after_it_compiles_nothing(tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "PYTHONHASHSEED"))}
     environment |= {"EPF_CACHE": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}

@@ -122,6 +122,7 @@ def test_moments_and_evidence_are_those_of_least_squares(fitted):
     assert str(result.verdict).startswith("good")
 
 
+@pytest.mark.slow
 def test_quantiles_densities_and_draws_are_of_the_same_mixture(fitted):
     result, (exact, below, _) = fitted
     for k, label in enumerate(("effects[0]", "effects[1]", "level")):

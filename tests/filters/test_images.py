@@ -88,6 +88,7 @@ def forward(theta):
     return total, one, one * (1.0 - one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "axes", "recursion"),
     [(Loading(), [np.linspace(-6, 6, 2001)], kalman), (Labels(), [np.linspace(-4, 5, 301)] * 2, forward)],

@@ -54,6 +54,7 @@ class Multiplied(Drift):
         return dist.TransformedDistribution(super().observation(p, x, u), dist.transforms.SigmoidTransform())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["log", "logit"])
 def test_observations_that_are_a_function_of_gaussian_ones(scale, float64):
     """As exact as on the Gaussian scale; the evidence has the derivative of the function."""

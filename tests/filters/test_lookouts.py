@@ -93,6 +93,7 @@ def test_a_mirror_image_that_nodes_have_left_is_part_of_the_certificate(model, a
         assert np.all(error.truncation < 0.2)
 
 
+@pytest.mark.slow
 def test_an_image_under_a_symmetry_is_part_of_the_posterior():
     """Nodes about the truth alone have the other half too: it is the same but for its sign."""
     bound, (mean, sd), error = near_the_truth(Factor(), TRUTH)

@@ -328,6 +328,7 @@ def priors(**given):
     return Other()
 
 
+@pytest.mark.slow
 def test_what_can_be_listed():
     model = priors(
         k=dist.Categorical(probs=jnp.array([0.5, 0.0, 0.5])),  # one of them is impossible

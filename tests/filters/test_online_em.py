@@ -144,6 +144,7 @@ def check_scores(scores, information, exact):
     np.testing.assert_allclose(found / np.outer(scale, scale), expected / np.outer(scale, scale), atol=0.05)
 
 
+@pytest.mark.slow
 def test_the_smoothed_score_is_the_gradient_of_the_exact_log_likelihood(coefficient_held):
     exact = np.asarray(jax.jacobian(log_likelihoods)(jnp.array([0.5, np.log(0.5)]), jnp.asarray(series())))[:, :1]
     check_scores(*coefficient_held[1:], exact)

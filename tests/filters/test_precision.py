@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 
 from epf.numerics._keys import root_key
-from methods import FILTERS, each_filter, scalar_case
+from methods import FILTERS, REST, each_filter, scalar_case
 from models import stepper
 
 
-@each_filter()
+@each_filter(*REST)
 def test_double_precision_is_used_when_it_is_on(name, float64):
     """Seen from the shapes of a step, without compiling it."""
     model, y = scalar_case(name)

@@ -59,6 +59,7 @@ def test_without_noise_a_quadratic_is_exact(prior):
     assert sd == pytest.approx(np.sqrt(0.5), rel=0.03)
 
 
+@pytest.mark.slow
 def test_the_noise_of_nodes_is_not_the_error_of_the_function(prior):
     """Each node is off by 1 nat, so a node that is left out is missed by more than that; the answer is off by far less."""
     found = [through(prior, gaussian, noise=2.0, seed=seed) for seed in range(6)]

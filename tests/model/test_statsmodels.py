@@ -25,7 +25,10 @@ def _models():
     }
 
 
-@pytest.mark.parametrize("name", _models())
+_LONG = [pytest.param(name, marks=pytest.mark.slow) for name in list(_models())[1:]]
+
+
+@pytest.mark.parametrize("name", ["local linear trend", *_LONG])
 def test_states_and_likelihood_agree(name, float64):
     theirs, params = _models()[name]
     results = theirs.filter(params)

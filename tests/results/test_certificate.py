@@ -44,6 +44,7 @@ def test_parameters_that_never_move_are_warned_of():
     assert float(history["error"][0, 0]) < float(history["error"][-1, 0])
 
 
+@pytest.mark.slow
 def test_a_stream_has_the_certificate_of_a_fit():
     _, y = epf.simulate(AR(), {"a": 0.8, "v": 0.5}, steps=8, seed=1)
     method = epf.Storvik(40, islands=2)

@@ -39,6 +39,7 @@ def test_evidence_and_probabilities_are_exact(found, y):
     assert "learns" in repr(found)
 
 
+@pytest.mark.slow
 def test_a_prior_of_the_models_counts(found, y):
     weighted = epf.ModelComparison(found.results, {}, {"learns": 0.0, "white": 0.9, "walk": 0.1})
     truth = exact(y)

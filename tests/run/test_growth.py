@@ -86,7 +86,7 @@ def test_a_stream_grows_and_then_answers_as_fit_does(small):
     assert stream.error.worst == pytest.approx(whole.error.worst)
 
 
-@pytest.mark.parametrize("at", [9, 15, 21])
+@pytest.mark.parametrize("at", [pytest.param(9, marks=pytest.mark.slow), 15, pytest.param(21, marks=pytest.mark.slow)])
 def test_it_goes_on_from_a_file_as_it_would_have(small, tmp_path, at):
     """While it compiles, while it replays, and afterwards."""
     whole, path = fed(epf.Stream(Timed(), accuracy=0.01), 24), tmp_path / "run.epf"

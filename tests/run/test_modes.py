@@ -105,6 +105,7 @@ def test_both_modes_are_in_the_answer(fitted):
     assert result.settings["regions"] == "2, with nodes each"
 
 
+@pytest.mark.slow
 def test_quantiles_draws_and_forecasts_know_both(fitted):
     result, (mean, sd, _), _ = fitted
     draws = result.sample(4000, seed=1)["a"]
@@ -115,6 +116,7 @@ def test_quantiles_draws_and_forecasts_know_both(fitted):
     assert np.all(np.isfinite(result.forecast(2, seed=1).mean))
 
 
+@pytest.mark.slow
 def test_the_method_is_kept_in_files(fitted, tmp_path):
     result, _, y = fitted
     result.save(tmp_path / "run.epf")
@@ -125,6 +127,7 @@ def test_the_method_is_kept_in_files(fitted, tmp_path):
     assert more.mean["a"] == same.mean["a"]
 
 
+@pytest.mark.slow
 def test_a_look_finds_what_is_elsewhere(fitted):
     """By sums over the grids, 5% of the posterior is at the other mode."""
     _, (_, _, evidence), y = fitted
@@ -147,6 +150,7 @@ def test_the_default_finds_both_modes():
         assert "elsewhere: " in result.settings["chosen"]
 
 
+@pytest.mark.slow
 def test_ellipses_are_of_one_model(fitted):
     result, _, _ = fitted
     with pytest.raises(UnsupportedModelError, match="other parameters"):
@@ -193,6 +197,7 @@ def test_a_look_has_the_program_of_the_first_run():
     assert shapes[0] == shapes[1]
 
 
+@pytest.mark.slow
 def test_when_to_look(fitted):
     result, _, _ = fitted
     bound, state = nodes()

@@ -54,6 +54,7 @@ def y():
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vector", [False, True])
 def test_kalman_smooths_exactly(y, vector):
     found = epf.smooth(Walk(vector), y, epf.Kalman(), lag=LAG, progress=False)

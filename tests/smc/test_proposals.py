@@ -260,6 +260,7 @@ def test_the_automatic_choice(model, kind):
     assert type(epf.proposals.choose_proposal(model)) is kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 _IN_CACHE, _IN_MEMORY = 2**16, 2**28  # entries of the largest table
-_SMALL, _OUTGROWN = 2**14, 2**18  # of a table that many operations read again: what it should have, and what is too many
+_SMALL, _OUTGROWN = 2**14, 2**18  # of a table that many operations read: what it should have, and what is too many
 _USEFUL = 4  # chunks smaller than the limit by more than this factor do not pay for the loop
 
 

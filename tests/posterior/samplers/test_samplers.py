@@ -42,6 +42,7 @@ def dependence(u, density):
     return np.sum(z[:, 1:] * z[:, :-1], axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("density", ONE + TWO, ids=name)
 def test_inverse_cdf_draws_are_independent_and_right(density):
     u = draws(InverseCDF(), density.coefficients, np.full((MANY, density.p), -0.9))
