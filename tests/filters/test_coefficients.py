@@ -147,6 +147,7 @@ def test_quantiles_densities_and_draws_are_of_the_same_mixture(fitted):
     assert np.all(ordered > 0.0)
 
 
+@pytest.mark.slow
 def test_forecasts_know_the_coefficients(fitted):
     """The spread of the next observation is more than that of the noise, by what is not known of the coefficients."""
     result, (exact, _, _) = fitted

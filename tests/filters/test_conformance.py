@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 # The others run with `make test-slow`; here `test_precision` traces them.
-@each_filter(*REST, "MarginalEPF")
+@each_filter(*REST, "Storvik", "EPF", "MarginalEPF")
 def test_it_maps_over_seeds_and_series(name):
     """jit(vmap over pairs of a seed and a series) gives, for each pair, what `epf.fit` gives alone."""
     method, (model, first), (_, second) = FILTERS[name], scalar_case(name, seed=1), scalar_case(name, seed=2)

@@ -121,6 +121,7 @@ def test_draws_of_the_state_go_with_their_image():
     assert together.std() < 0.4
 
 
+@pytest.mark.slow
 def test_a_density_has_both_modes():
     result = epf.fit(Loading(), YS, epf.MarginalEPF(), progress=False)
     at = np.linspace(-6.0, 6.0, 2001)

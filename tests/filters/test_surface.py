@@ -68,6 +68,7 @@ def test_the_noise_of_nodes_is_not_the_error_of_the_function(prior):
     assert np.sqrt(np.mean(gaps**2)) < 0.35
 
 
+@pytest.mark.slow
 def test_errors_are_told_by_the_spread_of_answers_with_random_signs(prior):
     """The function's own share of the noise: six times two means, with the sd that their answers have."""
     squares, told = [], []
@@ -83,6 +84,7 @@ def test_errors_are_told_by_the_spread_of_answers_with_random_signs(prior):
     assert 0.4 < np.mean(squares) / np.mean(told) < 2.5
 
 
+@pytest.mark.slow
 def test_a_function_that_is_not_smooth_is_not_trusted(prior):
     surface, _, _ = through(prior, lambda theta: 6.0 * np.sign(np.sin(9.0 * theta.sum(axis=1))))
     assert not bool(surface.trusted)

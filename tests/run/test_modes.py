@@ -213,6 +213,7 @@ def test_when_to_look(fitted):
     assert look(full, result.bound, result.state, METHOD) is None
 
 
+@pytest.mark.slow
 def test_regions_have_their_share_of_the_prior():
     """While nothing is seen, evidence is the prior's own mass: 1 in all, and outside of an ellipse what sums give.
 

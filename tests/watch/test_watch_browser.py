@@ -224,6 +224,7 @@ def test_foreign_text_is_shown_and_not_run(browser, tmp_path):
         assert browser.run("window.caught === undefined")
 
 
+@pytest.mark.slow
 def test_a_day_on_a_page_leaves_the_browsers_memory_flat(browser):
     """An update a second for 24 hours, told every five minutes: the page keeps the last thing it was told, and no more."""
     layout = Layout.of(("a", "b"), 1, 1)
