@@ -16,7 +16,7 @@ from models import run
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-# The others run with `make test-slow`; here `test_precision` traces them.
+# Mapping traces everything once more: the larger filters are mapped by `make test-slow`.
 @each_filter(*REST, "Storvik", "EPF", "MarginalEPF")
 def test_it_maps_over_seeds_and_series(name):
     """jit(vmap over pairs of a seed and a series) gives, for each pair, what `epf.fit` gives alone."""
