@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epf.numerics._chunks import chunk_size, in_chunks, mapped_in_chunks
+from epf.numerics._chunks import chunk_size, in_chunks
 
 
 @pytest.mark.parametrize(
@@ -36,18 +36,4 @@ def test_every_particle_is_changed_once():
 
     found = jax.jit(lambda: in_chunks(function, (table, row), given))()
     for ours, expected in zip(found, function((table, row), given), strict=True):
-        np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("entries", [1, 2**12, 2**20])
-def test_every_row_is_mapped_once(entries):
-    """Rows that fit, chunks whose last one is filled up, and chunks of one row."""
-    rng = np.random.default_rng(2)
-    table, number = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((99, 5), (99,)))
-
-    def function(row, number):
-        return row + number, jnp.sum(row)
-
-    found = jax.jit(lambda: mapped_in_chunks(function, (table, number), entries))()
-    for ours, expected in zip(found, jax.vmap(function)(table, number), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6)

@@ -10,10 +10,8 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 _IN_CACHE, _IN_MEMORY = 2**16, 2**28  # entries of the largest table
-_SMALL, _OUTGROWN = 2**14, 2**18  # of a table that many operations read: what it should have, and what is too many
 _USEFUL = 4  # chunks smaller than the limit by more than this factor do not pay for the loop
 
 
@@ -43,25 +41,6 @@ def in_chunks(function: Callable[[Any, Any], Any], changed: Any, given: Any, row
         return chunk_by_chunk(changed, given, small)
     in_cache, in_memory = (partial(chunk_by_chunk, size=size) for size in (small, large))
     return jax.lax.platform_dependent(changed, given, cpu=in_cache, default=in_memory)
-
-
-def mapped_in_chunks(function: Callable[..., Any], rows: tuple[Any, ...], entries: int) -> Any:
-    """`jax.vmap(function)(*rows)`, some rows (the first axis) at a time if their tables outgrow the cache of a core.
-
-    `entries` is the size of one row's largest table. The last chunk is filled up with copies of the last row.
-    """
-    many, size = jax.vmap(function), max(_SMALL // entries, 1)
-    count = jax.tree.leaves(rows)[0].shape[0]
-    if count * entries <= _OUTGROWN or jax.default_backend() != "cpu":
-        return many(*rows)
-    chunks = -(-count // size)
-
-    def cut(leaf: Any) -> Any:
-        filled = jnp.concatenate([leaf, jnp.broadcast_to(leaf[-1:], (chunks * size - count, *leaf.shape[1:]))])
-        return filled.reshape(chunks, size, *leaf.shape[1:])
-
-    found = jax.lax.map(lambda chunk: many(*chunk), jax.tree.map(cut, rows))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], found)
 
 
 def chunk_size(particles: int, most: int) -> int:

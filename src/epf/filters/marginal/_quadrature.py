@@ -35,7 +35,6 @@ from epf.filters._bank import LOST, Seen
 from epf.model._laws import draw, log_prob, log_weight_observed, support
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters
-from epf.numerics._chunks import mapped_in_chunks
 from epf.numerics._range import DROP, Range, where_it_matters
 
 _CREDIT = 1.0  # nats, at the start and at most
@@ -175,8 +174,7 @@ class QuadratureFilters(eqx.Module):
 
         each = thetas[: len(thetas) // self.streams]
         old = map(self._nodes_first, (bank.x, bank.log_mass, bank.credit))
-        rows, pairs = (each, self._shifts(key, each), *old), self.streams * self.points**2
-        x, log_mass, found, credit, rounding, invalid = mapped_in_chunks(one, rows, pairs)
+        x, log_mass, found, credit, rounding, invalid = jax.vmap(one)(each, self._shifts(key, each), *old)
         x, log_mass, found, credit = map(_streams_first, (x, log_mass, found, credit))
         lost = ~jnp.isfinite(found) | ~jnp.all(jnp.isfinite(x), axis=1)
         after = QuadratureBank(
