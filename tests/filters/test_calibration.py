@@ -50,7 +50,7 @@ class Returns(Volatility):
 
 CASES = {
     "SIN by quadrature": (epf.zoo.Sin(), epf.MarginalEPF()),
-    "volatility by quadrature": (Returns(), epf.MarginalEPF(nodes=64, points=16)),  # a fifth of the time of the default
+    "volatility by quadrature": (Returns(), epf.MarginalEPF(nodes=64, points=16)),  # half of the default's time
     "AR by Kalman filters": (NoisyAR(), epf.MarginalEPF()),
 }
 
