@@ -98,7 +98,7 @@ class BoundKalman(BoundFilter):
 
     def init(self, key: PRNGKeyArray) -> Gaussian:
         prior = _free_prior(self.parameters)
-        mean, slope, noise = self.line(lambda free: _start_moments(self._initial(free)), prior)
+        mean, slope, noise = self.line(lambda free: start_moments(self._initial(free)), prior)
         return Gaussian(jnp.concatenate([mean, prior.mean]), stacked(upper_root(noise), slope @ prior.root, prior.root))
 
     def step(self, key: PRNGKeyArray, state: Gaussian, y: Float[Array, "*y"], u: Array | None) -> tuple[Gaussian, Info]:
@@ -157,19 +157,24 @@ class BoundKalman(BoundFilter):
         """Raise an error unless all laws are Gaussian and, if the filter is to be exact, linear; `u` is a row of inputs."""
 
         def trace(theta: Float[Array, " p"]) -> None:
-            free = self.parameters.unconstrain(theta)
-            z = jnp.concatenate([jnp.zeros(self.split.size), free])
-            self._require_linear("initial()", _start_moments, self._initial, free)
-            self._require_linear("transition()", gaussian_moments, lambda z: self._transition(z, u), z)
+            z = self.require_states(theta, u)
             self._require_linear("observation()", gaussian_moments, lambda z: self._observation(z, u)[0], z)
-            quiet = jnp.zeros(gaussian_moments(self._transition(z, u))[0].shape)
-            if self.settings.exact and not is_affine(lambda both: self._moved(both[0], both[1], u), (z, quiet)):
-                raise self._refusal("advance()", "is not linear")
 
         jax.eval_shape(trace, jax.ShapeDtypeStruct((self.parameters.size,), jnp.zeros(()).dtype))
         other = next((name for name, prior in self.parameters.priors.items() if not is_gaussian(prior)), None)
         if self.settings.exact and other is not None:
             raise self._refusal(f"the prior of {other!r}", f"is {type(self.parameters.priors[other]).__name__}")
+
+    def require_states(self, theta: Float[Array, " p"], u: Array | None) -> Float[Array, " n"]:
+        """Raise an error unless the laws of the state are served; a joint vector, else. To be traced."""
+        free = self.parameters.unconstrain(theta)
+        z = jnp.concatenate([jnp.zeros(self.split.size), free])
+        self._require_linear("initial()", start_moments, self._initial, free)
+        self._require_linear("transition()", gaussian_moments, lambda z: self._transition(z, u), z)
+        quiet = jnp.zeros(gaussian_moments(self._transition(z, u))[0].shape)
+        if self.settings.exact and not is_affine(lambda both: self._moved(both[0], both[1], u), (z, quiet)):
+            raise self._refusal("advance()", "is not linear")
+        return z
 
     def _require_linear(
         self,
@@ -274,7 +279,7 @@ class Split(eqx.Module):
         return self.parameters.named(self.parameters.constrain(z[self.size :])), z[: self.size].reshape(self.shape)
 
 
-def _start_moments(law: Distribution) -> tuple[Array, Array]:
+def start_moments(law: Distribution) -> tuple[Array, Array]:
     """Moments of x_0, which may be known exactly."""
     if isinstance(law, dist.Delta):
         mean = jnp.ravel(jnp.asarray(law.v, float))

@@ -188,17 +188,26 @@ def log_prob_observed(law: Distribution, y: Float[Array, "*y"]) -> Float[Array, 
     """log p(observed components of y); 0 if all are missing."""
     if isinstance(law, Sensors):
         return jnp.sum(jnp.stack([log_prob_observed(*each) for each in law.each(y)]))
-    there = observed(y)
-    # Missing values are replaced by values inside the support, so that neither density nor gradient is NaN.
-    filled = jnp.where(there, y, support(law).feasible_like(y))
     if law.event_shape == ():
-        return jnp.where(there, log_prob(law, filled), 0.0)
+        return _by_component(law, law, y)
     if is_independent(law):
-        return jnp.sum(jnp.where(there, log_prob(law.base_dist, filled), 0.0))
+        return jnp.sum(_by_component(law, law.base_dist, y))
     if is_gaussian(law):
         mean, covariance = gaussian_moments(law)
         return marginal_gaussian_log_density(y - mean, covariance)
-    return jnp.where(jnp.any(there), log_prob(law, filled), 0.0)
+    there = observed(y)
+    return jnp.where(jnp.any(there), log_prob(law, _filled(law, y, there)), 0.0)
+
+
+def _by_component(law: Distribution, base: Distribution, y: Float[Array, "*y"]) -> Float[Array, "*y"]:
+    """log p of each component that is observed, else 0; `base` is the law of the components."""
+    there = observed(y)
+    return jnp.where(there, log_prob(base, _filled(law, y, there)), 0.0)
+
+
+def _filled(law: Distribution, y: Float[Array, "*y"], there: Bool[Array, "*y"]) -> Float[Array, "*y"]:
+    """Missing values replaced by values inside the support, so that neither density nor gradient is NaN."""
+    return jnp.where(there, y, support(law).feasible_like(y))
 
 
 def log_weight_observed(law: Distribution, y: Float[Array, "*y"]) -> Float[Array, ""]:
@@ -209,7 +218,19 @@ def log_weight_observed(law: Distribution, y: Float[Array, "*y"]) -> Float[Array
     """
     if isinstance(law, Sensors):
         return jnp.sum(jnp.stack([log_weight_observed(*each) for each in law.each(y)]))
-    found = log_prob_observed(law, y)
+    return _with_digits(law, log_prob_observed(law, y))
+
+
+def log_weights_observed(law: Distribution, y: Float[Array, "*y"]) -> Float[Array, " parts"]:
+    """`log_weight_observed` of each part of y that is independent of the others given the state."""
+    if isinstance(law, Sensors):
+        return jnp.stack([log_weight_observed(*each) for each in law.each(y)])
+    if not is_independent(law):
+        return log_weight_observed(law, y)[None]
+    return _with_digits(law, jnp.ravel(_by_component(law, law.base_dist, y)))
+
+
+def _with_digits(law: Distribution, found: Float[Array, "*parts"]) -> Float[Array, "*parts"]:
     return jnp.where(found > _ROUNDING, jnp.nan, found) if support(law).is_discrete else found
 
 

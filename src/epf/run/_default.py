@@ -16,6 +16,7 @@ from epf.filters._modes import Elsewhere, Modes
 from epf.filters._multiple_model import MultipleModel
 from epf.filters._sir import SIR
 from epf.filters.marginal._marginal import MarginalEPF
+from epf.filters.marginal._mixture_kalman import MixtureKalmanFilters
 from epf.model._laws import is_gaussian
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
@@ -32,6 +33,7 @@ _FAR = 3.0  # posterior sds
 _MOST_PAIRS = 1 << 28  # of points, in all nodes: as much work as some gigabytes
 _MOST_PARTICLES = 1 << 22  # in all nodes: some gigabytes
 _TINY = 1e-300  # stands for an sd of zero
+_GAUSSIANS = 128  # particles that are Gaussians: each has more work than a draw of the state, and far less noise
 _ALONE = 2000  # particles for each value of discrete parameters, if nothing else is unknown
 
 
@@ -83,7 +85,8 @@ def choose(model: StateSpaceModel, u: Array | None) -> Filter:
     except UnsupportedModelError:
         return SIR(10_000)
     if not params.discrete:
-        return MarginalEPF(nodes=bound.nodes)
+        few = isinstance(bound.filters, MixtureKalmanFilters)
+        return MarginalEPF(_GAUSSIANS, nodes=bound.nodes) if few else MarginalEPF(nodes=bound.nodes)
     banks = [group.bank for group in bound.groups]
     if all(isinstance(bank, BoundKalman) for bank in banks):
         return MultipleModel(Kalman())

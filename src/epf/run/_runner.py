@@ -201,7 +201,8 @@ def run(course: Course, state: Any, done: int, total: int, title: str, unit: str
                     after, rows, count = _block(course, state, done, int(bad[0]))
                 records.append(rows)
                 latest = after, done + count, len(records), paused
-                clock.append((done + count, time.perf_counter() - began))
+                if count:
+                    clock.append((done + count, time.perf_counter() - began))
                 advance_bar(count)
                 # Processes that share a filter cut their blocks alike, whatever their clocks say.
                 if is_abroad(after) or time.perf_counter() - block_began < _SECONDS_PER_BLOCK / 2:

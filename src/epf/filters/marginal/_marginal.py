@@ -25,6 +25,7 @@ from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._known import KnownFilter
 from epf.filters.marginal._lookouts import lookouts_of
 from epf.filters.marginal._marginal_nodes import MarginalNodes
+from epf.filters.marginal._mixture_kalman import MixtureKalmanFilters
 from epf.filters.marginal._nodes import Points
 from epf.filters.marginal._path import PathFilters
 from epf.filters.marginal._quadrature import QuadratureFilters
@@ -116,6 +117,9 @@ class MarginalEPF(Filter):
         each = -(-self.particles // _STREAMS)
         if self.exact and isinstance(self.proposal, Automatic):
             with may_lack_inputs(model, u):
+                mixed = MixtureKalmanFilters.of(model, u, each, self.resampling, _STREAMS)
+                if mixed is not None:
+                    return mixed
                 partly = RaoBlackwellised.of(model, u, each, self.resampling, _STREAMS)
                 if partly is not None:
                     return partly

@@ -1,0 +1,236 @@
+"""Particles that are Gaussians: against Kalman filters, quadratures over the state, and many plain particles."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import epf
+from epf.filters._bank import Filters
+from epf.filters.marginal._exact import KalmanFilters
+from epf.filters.marginal._mixture_kalman import MixtureKalmanFilters
+from epf.filters.marginal._quadrature import QuadratureFilters
+from epf.model._check import check_inputs
+from epf.numerics._compile import compiled_once
+from epf.smc.proposals._base import Bootstrap
+from epf.smc.resampling import Systematic
+
+SEEDS = 32
+
+
+class Scalar(epf.StateSpaceModel):
+    """An autoregression that is seen through the law named `kind`."""
+
+    kind: str = "counts"
+
+    def prior(self):
+        return {"sd": dist.HalfNormal(1.0)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, 1.0)
+
+    def transition(self, p, x, u):
+        return dist.Normal(0.9 * x, p.sd)
+
+    def observation(self, p, x, u):
+        return LAWS[self.kind](x)
+
+
+class Lagged(Scalar):
+    """The same with its last value as a second number of the state."""
+
+    def initial(self, p):
+        return dist.Normal(jnp.zeros(2), 1.0).to_event(1)
+
+    def transition(self, p, x, u):
+        return super().transition(p, x[0], u)
+
+    def advance(self, x, new):
+        return jnp.stack([new, x[0]])
+
+    def observation(self, p, x, u):
+        return super().observation(p, x[0], u)
+
+
+LAWS = {
+    "counts": lambda e: dist.Poisson(jnp.exp(e)),
+    "heavy tails": lambda e: dist.StudentT(3.0, e, 0.3),
+    "volatility": lambda e: dist.Normal(0.0, jnp.exp(0.5 * e)),
+    "answers": lambda e: dist.Bernoulli(logits=2.0 * e),
+    "two sensors": lambda e: epf.Sensors(dist.Poisson(jnp.exp(e)), dist.StudentT(3.0, e, 1.0)),
+}
+
+
+class Trend(epf.StateSpaceModel):
+    """A level with a slope and an effect of the input; counts and a reading with heavy tails in each row."""
+
+    def prior(self):
+        return {"level_sd": dist.HalfNormal(1.0), "effect": dist.Normal(0.0, 1.0)}
+
+    def initial(self, p):
+        return dist.Normal(jnp.array([1.0, 0.0]), jnp.array([1.0, 0.1])).to_event(1)
+
+    def transition(self, p, x, u):
+        return dist.Normal(jnp.stack([x[0] + x[1], x[1]]), jnp.stack([p.level_sd, 0.02])).to_event(1)
+
+    def observation(self, p, x, u):
+        return epf.Sensors(dist.Poisson(jnp.exp(x[0] + p.effect * u[0])), dist.StudentT(4.0, x[0] - x[1], 0.5))
+
+
+@compiled_once
+def series(filters, model, thetas, key, ys, us):
+    def one(bank, t):
+        row = None if us is None else us[t]
+        bank, seen = filters.step(jax.random.fold_in(key, t), model, thetas, bank, ys[t], row)
+        return bank, seen.log_likelihood
+
+    bank, found = jax.lax.scan(one, filters.start(key, model, thetas), jnp.arange(len(ys)))
+    return found.sum(0), bank.state_moments()
+
+
+def estimates(filters, model, theta, ys, us=None, seeds=SEEDS):
+    """Log-likelihoods of independent filters, all at the same theta, and the moments of their states."""
+    thetas = jnp.broadcast_to(jnp.asarray(theta, float), (seeds, len(theta)))
+    found = series(filters, model, thetas, jax.random.key(1), jnp.asarray(ys, float), us)
+    return jax.tree.map(lambda leaf: np.asarray(leaf, float), found)
+
+
+def gaussians(model, particles, u=None):
+    filters = MixtureKalmanFilters.of(model, u, particles, Systematic(1.0), 1)
+    assert filters is not None
+    return filters
+
+
+def test_gaussian_observations_are_as_good_as_exact():
+    """Hardly anything is left to chance then. With gaps, a vague start, and inputs that are large beside the noise."""
+
+    class Linear(epf.StateSpaceModel):
+        def prior(self):
+            return {"sd": dist.HalfNormal(1.0)}
+
+        def initial(self, p):
+            return dist.Normal(jnp.zeros(2), jnp.array([1000.0, 10.0])).to_event(1)
+
+        def transition(self, p, x, u):
+            return dist.Normal(jnp.stack([x[0] + x[1] + u[0], 0.9 * x[1]]), jnp.stack([p.sd, 0.1])).to_event(1)
+
+        def observation(self, p, x, u):
+            return dist.Normal(jnp.stack([x[0], x[0] - x[1]]), jnp.array([0.5, 1.0])).to_event(1)
+
+    rng = np.random.default_rng(0)
+    us = jnp.asarray(check_inputs(Linear(), rng.normal(size=(25, 1)) * 50.0, 25))
+    ys = np.cumsum(np.asarray(us), axis=0) + rng.normal(size=(25, 2)) + 300.0
+    ys[4] = ys[7, 0] = np.nan
+    found, (mean, sd) = estimates(gaussians(Linear(), 8, us[0]), Linear(), [0.7], ys, us, seeds=4)
+    exact, moments = estimates(KalmanFilters((2,)), Linear(), [0.7], ys, us, seeds=1)
+    # States near 1000 have four digits beside a noise of 0.5, and the skewness that these show is taken for real.
+    np.testing.assert_allclose(found, exact[0], atol=0.15)
+    np.testing.assert_allclose(mean, np.tile(moments[0], (4, 1)), atol=0.05 * np.max(moments[1]))
+    np.testing.assert_allclose(sd, np.tile(moments[1], (4, 1)), rtol=0.05)
+
+
+@pytest.mark.parametrize("kind", LAWS)
+def test_likelihoods_are_those_of_a_quadrature_over_the_state(kind):
+    """Estimates are unbiased but for moments beyond the fourth: less than 0.1 nats in 60 steps."""
+    ys = np.asarray(epf.simulate(Scalar(kind), {"sd": 0.4}, steps=60, seed=3)[1], float)
+    ys[10] = ys[30:33] = np.nan
+    if kind == "two sensors":
+        ys[20, 0] = np.nan
+    exact, moments = estimates(QuadratureFilters.of(Scalar(kind), None, 128), Scalar(kind), [0.4], ys, seeds=2)
+    found, (mean, sd) = estimates(gaussians(Lagged(kind), 64), Lagged(kind), [0.4], ys)
+    ratio = np.exp(found - exact[0])
+    assert ratio.std() < 0.4
+    assert abs(np.log(ratio.mean())) < 4.0 * ratio.std() / np.sqrt(SEEDS) + 0.1
+    error = 4.0 * mean[:, 0].std() / np.sqrt(SEEDS)
+    assert abs(mean[:, 0].mean() - moments[0][0]) < error + 0.02 * moments[1][0]
+    np.testing.assert_allclose(np.sqrt(np.mean(sd[:, 0] ** 2) + mean[:, 0].var()), moments[1][0], rtol=0.05)
+
+
+def test_two_numbers_of_the_state_and_parts_of_y_of_different_kinds():
+    """Against plain filters of 2000 particles."""
+    rng = np.random.default_rng(5)
+    us = jnp.asarray(check_inputs(Trend(), rng.normal(size=(30, 1)), 30))
+    level = 1.0 + np.cumsum(0.2 * rng.normal(size=30))
+    ys = np.stack(
+        [rng.poisson(np.exp(level + 0.5 * np.asarray(us)[:, 0])), level + rng.standard_t(4.0, size=30)], axis=1
+    )
+    ys[5, 0], ys[6], ys[9, 1] = np.nan, np.nan, 40.0
+    theta = [0.2, 0.5]
+    plain = estimates(Filters(2000, Bootstrap(), Systematic(1.0)), Trend(), theta, ys, us, seeds=64)[0]
+    found = estimates(gaussians(Trend(), 48, us[0]), Trend(), theta, ys, us)[0]
+    ratios = np.exp(plain - found.mean()), np.exp(found - found.mean())
+    error = np.sqrt(sum(ratio.var() / len(ratio) for ratio in ratios))
+    assert abs(ratios[0].mean() - ratios[1].mean()) < 4.0 * error + 0.05
+
+
+def test_states_that_hardly_move_keep_their_spread():
+    """Draws of nearly constant coefficients soon have few ancestors left; Gaussians keep the spread in themselves."""
+
+    class Slow(epf.StateSpaceModel):
+        def prior(self):
+            return {"sd": dist.HalfNormal(0.1)}
+
+        def initial(self, p):
+            return dist.Normal(jnp.zeros(4), 1.0).to_event(1)
+
+        def transition(self, p, x, u):
+            return dist.Normal(x, p.sd).to_event(1)
+
+        def observation(self, p, x, u):
+            return dist.Poisson(jnp.exp(x @ u))
+
+    rng = np.random.default_rng(1)
+    us = np.concatenate([np.ones((80, 1)), 0.5 * rng.normal(size=(80, 3))], axis=1)
+    ys = rng.poisson(np.exp(us @ [1.0, -0.5, 0.5, 1.0])).astype(float)
+    us = jnp.asarray(check_inputs(Slow(), us, 80))
+    found = estimates(gaussians(Slow(), 32, us[0]), Slow(), [0.01], ys, us)[0]
+    plain = estimates(Filters(256, Bootstrap(), Systematic(1.0)), Slow(), [0.01], ys, us)[0]
+    assert found.std() < 0.3 * plain.std()
+    assert found.mean() > plain.mean() + 1.0  # the logarithm of an estimate is low by half its variance
+
+
+def test_the_posterior_is_that_of_quadratures():
+    """Over the parameter, and over the state of the same model with one number."""
+    y = epf.simulate(Scalar(), {"sd": 0.5}, steps=60, seed=7)[1]
+    found = epf.fit(Lagged(), y, epf.MarginalEPF(128, nodes=64), progress=False)
+    assert found.settings["filters"].startswith("mixture Kalman")
+    grid = np.linspace(0.005, 2.0, 400)
+    filters = QuadratureFilters.of(Scalar(), None, 64)
+    logs = series(filters, Scalar(), jnp.tile(jnp.asarray(grid), 2)[:, None], jax.random.key(1), jnp.asarray(y), None)[
+        0
+    ]
+    logs = np.asarray(logs, float).reshape(2, -1).mean(axis=0) - 0.5 * grid**2
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    mean = weights @ grid
+    sd = np.sqrt(weights @ (grid - mean) ** 2)
+    assert abs(found.mean["sd"] - mean) < 0.1 * sd
+    assert 0.93 < found.sd["sd"] / sd < 1.07
+
+
+def changed(**laws):
+    """`Lagged` with other laws."""
+    return type("Changed", (Lagged,), laws)()
+
+
+OTHERS = {
+    "a distance": changed(observation=lambda self, p, x, u: dist.Normal(jnp.sqrt(jnp.sum(x**2) + 1e-3), 0.1)),
+    "mean and spread": changed(observation=lambda self, p, x, u: dist.StudentT(4.0, x[0], jnp.exp(x[1]))),
+    "a threshold elsewhere": changed(
+        observation=lambda self, p, x, u: dist.Poisson(jnp.exp(x[0]) * jnp.where(x[1] > 0.0, 2.0, 1.0))
+    ),
+    "a joint law": changed(
+        observation=lambda self, p, x, u: dist.MultivariateStudentT(
+            4.0, jnp.sin(x), jnp.array([[1.0, 0.0], [0.3, 1.0]])
+        )
+    ),
+    "a curved transition": changed(transition=lambda self, p, x, u: dist.Normal(jnp.sin(x[0]), p.sd)),
+    "a noise that grows": changed(transition=lambda self, p, x, u: dist.Normal(x[0], p.sd * jnp.exp(x[1]))),
+    "heavy steps": changed(transition=lambda self, p, x, u: dist.StudentT(3.0, x[0], p.sd)),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_models_are_not_taken(name):
+    assert MixtureKalmanFilters.of(OTHERS[name], None, 16, Systematic(1.0), 1) is None
