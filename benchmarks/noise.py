@@ -1,4 +1,5 @@
-"""Noise of log-likelihoods by particle filters at nodes: with draws by chance, and with even ones (decision 57).
+"""Noise of log-likelihoods by particle filters at nodes: with draws by chance, and with even ones (decision 57); and of
+particles that are draws of the state, and that are Gaussians of it (decision 60).
 
 python -m benchmarks noise
 """
@@ -29,29 +30,44 @@ CASES = (
     "two-compartments",
     "viral-load",
 )
+INDIRECT = ("admissions", "clinic", "gauge", "spreads")
 SIZES, FILTERS, STREAMS = (64, 256), 64, 4
 
 
 def main() -> None:
-    print(f"{'variance of a log-likelihood at the posterior mean':50s} by chance    even  ratio   ns by chance  even")
-    known = all_cases()
-    for name in CASES[:2] if "--quick" in sys.argv else CASES:
-        case = known[name]
-        model, (ys, us) = case.build(), case.data(0)
-        theta = jnp.tile(jnp.asarray(read(case, 0)["mean"], float), (FILTERS, 1))
-        assert theta.shape[1] == Parameters(model.prior()).size
-        ys, us = jnp.asarray(ys, float), None if us is None else jnp.asarray(us, float)
+    quick = "--quick" in sys.argv
+    print(_line("variance of a log-likelihood at the posterior mean", "by chance", "even"), flush=True)
+    for name in CASES[:2] if quick else CASES:
         for size in SIZES:
-            found = [_measured(keys, model, theta, ys, us, size) for keys in (particle_keys, even_keys)]
-            (chance, slow), (even, fast) = found
-            what = f"{name}, {size} particles"
-            print(f"{what:50s} {chance:9.3g} {even:7.3g} {chance / even:6.1f} {slow:14.0f} {fast:5.0f}", flush=True)
+            found = []
+            for keys in (particle_keys, even_keys):
+                _bank.even_keys = _rao_blackwell.even_keys = keys
+                found.append(_measured(name, size))
+            print(_row(name, size, found), flush=True)
+    print(_line("the same", "draws", "Gaussians"), flush=True)
+    for name in INDIRECT[:1] if quick else INDIRECT:
+        for size in SIZES[:1] if quick else SIZES:
+            print(_row(name, size, [_measured(name, size, exact=exact) for exact in (False, True)]), flush=True)
 
 
-def _measured(keys, model, theta, ys, us, size: int) -> tuple[float, float]:
+def _line(what: str, one: str, other: str) -> str:
+    return f"{what:50s} {one:>9s} {other:>9s}   ratio   ns: {one:>9s} {other:>9s}"
+
+
+def _row(name: str, size: int, found: list[tuple[float, float]]) -> str:
+    (one, slow), (other, fast) = found
+    what = f"{name}, {size} particles"
+    return f"{what:50s} {one:9.3g} {other:9.3g} {one / other:7.1f}       {slow:9.0f} {fast:9.0f}"
+
+
+def _measured(name: str, size: int, exact: bool = True) -> tuple[float, float]:
     """The variance over filters at the same theta, and nanoseconds per particle and step."""
-    _bank.even_keys = _rao_blackwell.even_keys = keys
-    filters = MarginalEPF(STREAMS * size)._with_particles(model, None if us is None else us[0])
+    case = all_cases()[name]
+    model, (ys, us) = case.build(), case.data(0)
+    theta = jnp.tile(jnp.asarray(read(case, 0)["mean"], float), (FILTERS, 1))
+    assert theta.shape[1] == Parameters(model.prior()).size
+    ys, us = jnp.asarray(ys, float), None if us is None else jnp.asarray(us, float)
+    filters = MarginalEPF(STREAMS * size, exact=exact)._with_particles(model, None if us is None else us[0])
 
     @jax.jit
     def run(key):

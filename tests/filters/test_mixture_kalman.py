@@ -102,6 +102,7 @@ def gaussians(model, particles, u=None):
     return filters
 
 
+@pytest.mark.slow
 def test_gaussian_observations_are_as_good_as_exact():
     """Hardly anything is left to chance then. With gaps, a vague start, and inputs that are large beside the noise."""
 
@@ -130,7 +131,7 @@ def test_gaussian_observations_are_as_good_as_exact():
     np.testing.assert_allclose(sd, np.tile(moments[1], (4, 1)), rtol=0.05)
 
 
-@pytest.mark.parametrize("kind", LAWS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow][kind == "counts" :]) for kind in LAWS])
 def test_likelihoods_are_those_of_a_quadrature_over_the_state(kind):
     """Estimates are unbiased but for moments beyond the fourth: less than 0.1 nats in 60 steps."""
     ys = np.asarray(epf.simulate(Scalar(kind), {"sd": 0.4}, steps=60, seed=3)[1], float)
@@ -147,6 +148,7 @@ def test_likelihoods_are_those_of_a_quadrature_over_the_state(kind):
     np.testing.assert_allclose(np.sqrt(np.mean(sd[:, 0] ** 2) + mean[:, 0].var()), moments[1][0], rtol=0.05)
 
 
+@pytest.mark.slow
 def test_two_numbers_of_the_state_and_parts_of_y_of_different_kinds():
     """Against plain filters of 2000 particles."""
     rng = np.random.default_rng(5)
@@ -164,6 +166,7 @@ def test_two_numbers_of_the_state_and_parts_of_y_of_different_kinds():
     assert abs(ratios[0].mean() - ratios[1].mean()) < 4.0 * error + 0.05
 
 
+@pytest.mark.slow
 def test_states_that_hardly_move_keep_their_spread():
     """Draws of nearly constant coefficients soon have few ancestors left; Gaussians keep the spread in themselves."""
 
@@ -190,6 +193,7 @@ def test_states_that_hardly_move_keep_their_spread():
     assert found.mean() > plain.mean() + 1.0  # the logarithm of an estimate is low by half its variance
 
 
+@pytest.mark.slow
 def test_the_posterior_is_that_of_quadratures():
     """Over the parameter, and over the state of the same model with one number."""
     y = epf.simulate(Scalar(), {"sd": 0.5}, steps=60, seed=7)[1]
@@ -234,3 +238,33 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_models_are_not_taken(name):
     assert MixtureKalmanFilters.of(OTHERS[name], None, 16, Systematic(1.0), 1) is None
+
+
+def test_inputs_that_are_zero_at_first_may_bring_in_another_number():
+    def observation(self, p, x, u):
+        return dist.Poisson(jnp.exp(x[0] + u[0] * x[1] ** 2))
+
+    row = jnp.zeros(1)
+    assert MixtureKalmanFilters.of(changed(observation=observation), row, 16, Systematic(1.0), 1) is None
+
+
+def test_a_second_number_that_matters_far_away_only_is_doubted():
+    """No trial before the data can find it; two states that should be alike, and are not, do."""
+
+    class Late(Lagged):
+        def transition(self, p, x, u):
+            return dist.Normal(jnp.stack([0.9 * x[0], x[1] + 5.0]), jnp.stack([p.sd, 0.1])).to_event(1)
+
+        def advance(self, x, new):
+            return new
+
+        def observation(self, p, x, u):
+            return dist.Poisson(jnp.exp(x[0]) * jnp.where(x[1] + x[0] > 100.0, 20.0, 1.0))
+
+    y = np.tile([1.0, 0.0, 2.0, 1.0], 10)
+    stream = epf.Stream(Late(), epf.MarginalEPF(32, nodes=32, regrid=False))
+    stream.update_many(y[:15])
+    assert stream.error.parts["numbers"].max() < 1e-3
+    stream.update_many(y[15:])
+    assert stream.error.parts["numbers"].max() > 1.0
+    assert stream.verdict.level > 0

@@ -83,7 +83,7 @@ class Seen(eqx.Module):
     lost: Bool[Array, " nodes"]
     resampled: Bool[Array, ""]
     rounding: Float[Array, " nodes"] | None = None
-    """What rounding changes each log-likelihood by, in nats; None where it is not known."""
+    """What rounding, or a claim that does not quite hold, changes each log-likelihood by, in nats; None if not known."""
 
 
 class Filters(eqx.Module):

@@ -12,6 +12,7 @@ from epf.filters._multiple_model import MultipleModel
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._marginal import MarginalEPF
+from epf.filters.marginal._mixture_kalman import MixtureKalmanFilters
 from epf.filters.marginal._path import PathFilters
 from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.filters.marginal._rao_blackwell import RaoBlackwellised
@@ -28,6 +29,7 @@ from epf.statistics._conditionals import Conditionals
 
 _JUMPS = "which jumps, so that no polynomial fits"
 _NAIVE_DEGREE = 14  # a drift expanded to order 7, and squared
+_OF_PARTICLES = "particles", "partly Kalman", "mixture Kalman"  # what is inside of a node and has Monte Carlo error
 _SHOWN = 4
 _WIDTH = 88
 
@@ -47,7 +49,8 @@ class Explanation:
     - `sums`: how many sums along a path are sufficient for the separable parameters, given the others;
     - `naive`: how many coefficients a polynomial in all parameters would have;
     - `same`: which changes of theta no data can tell, in words, or nothing;
-    - `inside`: the filter that fits once theta is known: "Kalman", "forward sums", "points", "partly Kalman" or "particles";
+    - `inside`: the filter that fits once theta is known: "Kalman", "forward sums", "path", "points", "mixture Kalman",
+      "partly Kalman" or "particles";
     - `integrated`: the parameters that this filter learns exactly, so that they need no nodes;
     - `default`: the method that `epf.fit` begins with;
     - `cost`: how many steps of Kalman filters, or evaluations of transition(), it makes per observation.
@@ -177,6 +180,8 @@ class Explanation:
             "forward sums": "Once theta is known, the state has few values: forward sums are an exact filter.",
             "path": "Once theta is known, so is the state: it has no noise, and its path is an exact filter.",
             "points": "Once theta is known, the state is one number: quadrature over it has hardly any error.",
+            "mixture Kalman": "Once theta is known, the state is linear and Gaussian, and is seen through another law: "
+            "particles are Gaussians of the whole state.",
             "partly Kalman": "Once theta is known, a part of the state is linear and Gaussian given the path of the rest: "
             "particles of the rest carry a Kalman filter each.",
             "particles": "Once theta is known, no exact filter fits the state: a particle filter is needed.",
@@ -186,7 +191,7 @@ class Explanation:
         lines = [f"epf.fit(model, y) begins with {self._default()}. {self._cost()}"]
         if isinstance(core(self.default), MarginalEPF) and self.structure.parameters.size:
             noisy = "Its particles have Monte Carlo error"
-            within = {"particles": noisy, "partly Kalman": noisy, "points": "The quadrature has some error"}
+            within = dict.fromkeys(_OF_PARTICLES, noisy) | {"points": "The quadrature has some error"}
             lines.append(
                 f"{within[self.inside]}, and the smooth function between nodes is approximate. Both errors are measured."
                 if self.inside in within
@@ -210,8 +215,8 @@ class Explanation:
         return [label for i, label in enumerate(self.structure.parameters.labels) if i in known]
 
     def _default(self) -> str:
-        made_of = {"particles": "particles", "partly Kalman": "particles", "points": "points"}
-        size = size_of(self.default, made_of.get(self.inside, ""))
+        made_of = "particles" if self.inside in _OF_PARTICLES else "points" if self.inside == "points" else ""
+        size = size_of(self.default, made_of)
         named = isinstance(self.default, MarginalEPF | MultipleModel)
         return f"epf.{type(self.default).__name__}, {size}" if named else f"epf.{size}"
 
@@ -258,6 +263,8 @@ def _inside(method: Any, bound: Any) -> str:
         return "forward sums"
     if isinstance(filters, PathFilters):
         return "path"
+    if isinstance(filters, MixtureKalmanFilters):
+        return "mixture Kalman"
     if isinstance(filters, RaoBlackwellised):
         return "partly Kalman"
     return "points" if isinstance(filters, QuadratureFilters) else "particles"

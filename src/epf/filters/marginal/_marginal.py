@@ -4,8 +4,9 @@ The statistics of the EPF ride on the paths of the particles, and resampling mak
 of some values of theta, the nodes (`_nodes.py`), and a smooth function goes through the sums of their log-likelihood
 increments. Nothing is remembered of a path, so nothing degenerates. Where the model is linear and Gaussian once theta is
 known, or the state finite, the filters are exact (`_exact.py`, `_finite.py`). Where the state is one number with a density,
-they are quadratures (`_quadrature.py`). Otherwise they have particles (`filters/_bank.py`), with a Kalman filter each
-where a part of the state is linear given the rest (`_rao_blackwell.py`).
+they are quadratures (`_quadrature.py`). Otherwise they have particles (`filters/_bank.py`): Gaussians where the state is
+linear and Gaussian and only its observation is not (`_mixture_kalman.py`), and with a Kalman filter each where a part of the
+state is linear given the rest (`_rao_blackwell.py`).
 """
 
 import dataclasses
@@ -50,15 +51,16 @@ class MarginalEPF(Filter):
     Each node has `particles` particles in four streams that share no random numbers. Where the model is linear and Gaussian
     once its parameters are known, or its state has finitely many values or no noise, the filter is exact instead (Kalman's,
     forward sums, or its one path). Where the state is one number with a density, a quadrature with `points` points over it
-    is nearly so. Where a part of the state is linear and Gaussian given the rest, particles are of the rest, with a Kalman
-    filter each. With `exact=False` there are particles of the whole state in any case. `nodes` is the number of filters: by
-    default 32 per parameter, or 8 p^2 for many, and twice that without particles (400 for four parameters). With `regrid`
-    the nodes follow the posterior: filters at new nodes replay the observations from the first, `catch_up` per step, so the
-    observations are kept. Without it, the nodes stay where the prior put them and nothing is kept. A few more filters look
-    out for mirror images of the posterior, where parameters have other signs. Under symmetries of the model (signs of
-    loadings, labels of regimes) each node stands for all of its images, so the posterior has every mode. A `discount` below
-    1 forgets the past at that rate per step, for parameters that drift slowly; the nodes then stay too. If nothing is
-    unknown, there is one filter, of the state.
+    is nearly so. Where the state is linear and Gaussian and is seen through another law (counts, heavy tails), particles are
+    Gaussians of it. Where a part of the state is linear and Gaussian given the rest, particles are of the rest, with a
+    Kalman filter each. With `exact=False` there are particles of the whole state in any case. `nodes` is the number of
+    filters: by default 32 per parameter, or 8 p^2 for many, and twice that without particles (400 for four parameters).
+    With `regrid` the nodes follow the posterior: filters at new nodes replay the observations from the first, `catch_up` per
+    step, so the observations are kept. Without it, the nodes stay where the prior put them and nothing is kept. A few more
+    filters look out for mirror images of the posterior, where parameters have other signs. Under symmetries of the model
+    (signs of loadings, labels of regimes) each node stands for all of its images, so the posterior has every mode. A
+    `discount` below 1 forgets the past at that rate per step, for parameters that drift slowly; the nodes then stay too. If
+    nothing is unknown, there is one filter, of the state.
 
     Examples:
         >>> epf.MarginalEPF(nodes=64).bind(model).describe()["filters"]

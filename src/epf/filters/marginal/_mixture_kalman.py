@@ -19,6 +19,7 @@ Potter's filter (Kaminski, Bryson and Schmidt 1971).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -28,7 +29,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.errors import UnsupportedModelError
-from epf.filters._bank import Filters
+from epf.filters._bank import Bank, Filters, Seen
 from epf.filters._kalman import BoundKalman, Kalman, Split, start_moments
 from epf.filters.marginal._rao_blackwell import RaoBlackwellBank
 from epf.model._laws import draw, gaussian_moments, gaussian_root, log_weights_observed
@@ -46,7 +47,7 @@ from epf.model._model import (
 from epf.model._parameters import Parameters, Values
 from epf.model.structure._linear_part import LinearPart
 from epf.numerics._compile import evaluated, options
-from epf.numerics._keys import even_keys
+from epf.numerics._keys import even_keys, particle_keys
 from epf.numerics._linear_algebra import upper_root
 from epf.numerics._range import Range, where_it_matters
 from epf.numerics._remembered import remembered
@@ -62,6 +63,9 @@ _LARGEST = 0.999  # share of a variance that is between the means
 _NEWTON = 16
 _TRIES, _STATES, _TOLERANCE = 8, 6, 1e-3  # for the claim that a part of y depends on one number
 
+_MOST_UNLIKE = 1e3  # nats: a number, so that nodes without weight do not count
+
+_LogParts = Callable[[Float[Array, " n"]], Float[Array, " parts"]]
 _Taken = tuple[Array, Array, Array]  # means, roots, and log-weights so far
 
 
@@ -108,6 +112,33 @@ class MixtureKalmanFilters(Filters):
         whole = LinearPart(tuple(range(self.size)), (), self.size)
         return MixtureBank(x, log_weights, jnp.exp(log_weights), ess, whole)
 
+    def step(
+        self,
+        key: PRNGKeyArray,
+        model: StateSpaceModel,
+        thetas: Float[Array, "nodes p"],
+        bank: Bank,
+        y: Float[Array, "*y"],
+        u: Array | None,
+    ) -> tuple[Bank, Seen]:
+        """All filters take in one observation; what a part of y says of the rest of the state counts as rounding."""
+        bank, seen = super().step(key, model, thetas, bank, y, u)
+        params = parameters(model)
+
+        def misread(key: PRNGKeyArray, theta: Array, x: Array, weights: Array) -> Float[Array, ""]:
+            """By how much log p(y | x) differs between a likely state and one that the claim says is like it."""
+            k_which, k_draw = jax.random.split(key)
+            chosen = jax.random.choice(k_which, self.particles, (2,), p=weights)
+            mean, root = _apart(x[:, chosen], self.size)
+            away = jnp.einsum("ijn,jn->in", root, jax.random.normal(k_draw, mean.shape))
+            log_parts = _log_parts(model, params.named(theta), y, u)
+            unit = jnp.sqrt(jnp.sum(jnp.square(root[..., 0]), axis=1))
+            apart, _ = _unlike(log_parts, (mean + away).T, unit)
+            return jnp.minimum(jnp.sum(apart), _MOST_UNLIKE)
+
+        keys = particle_keys(jax.random.fold_in(key, 2), thetas.shape[0])
+        return bank, replace(seen, rounding=jax.vmap(misread)(keys, thetas, bank.x, bank.weights))
+
     def describe(self, nodes: int) -> dict[str, str]:
         """The settings in words, for this many filters."""
         said = {"filters": "mixture Kalman: Gaussians of the state, with a quadrature for each number that is observed"}
@@ -120,14 +151,12 @@ class MixtureKalmanFilters(Filters):
         mean, root = self._predicted(model, p, x, u)
         chances = jax.vmap(lambda k: jax.random.uniform(k, (self.parts,)))(even_keys(key, x.shape[-1]))
         shifts = jax.random.uniform(jax.random.fold_in(key, 1), (self.parts,))
+        log_parts = _log_parts(model, p, y, u)
 
         def take_in(carry: _Taken, part: tuple[Array, Array, Array]) -> tuple[_Taken, None]:
             (mean, root, total), (number, shift, chance) = carry, part
 
-            def log_likelihood(x: Float[Array, " n"]) -> Float[Array, ""]:
-                return log_weights_observed(observation_law(model, p, x, u), y)[number]
-
-            mean, root, found = _conditioned(log_likelihood, mean, root, shift, chance)
+            mean, root, found = _conditioned(lambda x: log_parts(x)[number], mean, root, shift, chance)
             return (mean, root, total + found), None
 
         each = jnp.arange(self.parts), shifts, chances.T
@@ -266,6 +295,31 @@ def _together(mean: Float[Array, "n particles"], root: Float[Array, "n n particl
     return jnp.concatenate([mean, root.reshape(-1, root.shape[-1])])
 
 
+def _log_parts(model: StateSpaceModel, p: Values, y: Float[Array, "*y"], u: Array | None) -> _LogParts:
+    """log p of each part of y as a function of the state."""
+    return lambda x: log_weights_observed(observation_law(model, p, x, u), y)
+
+
+def _unlike(
+    log_parts: _LogParts, x: Float[Array, "states n"], unit: Float[Array, " n"]
+) -> tuple[Float[Array, " parts"], Float[Array, "states parts"]]:
+    """For each part, how far the log-density of a state may be from that of one with the same h'x; and those of all states.
+
+    The others have what is not h'x from the first state; h is taken there, a `unit` to either side included.
+    """
+
+    def part(number: Array) -> tuple[Array, Array]:
+        h = _direction(lambda x: log_parts(x)[number], x[0], unit)
+        same = x[0] + (x - x[0]) @ jnp.outer(h, h)
+        values, others = jax.vmap(log_parts)(x)[:, number], jax.vmap(log_parts)(same)[:, number]
+        # Two infinities of one sign are alike, and an infinity is not like a number.
+        alike = (values == others) | jnp.isnan(values) | jnp.isnan(others)
+        return jnp.max(jnp.where(alike, 0.0, jnp.abs(values - others))), values
+
+    apart, values = jax.vmap(part)(jnp.arange(jax.eval_shape(log_parts, x[0]).shape[0]))
+    return apart, values.T
+
+
 @remembered
 def _parts_of(model: StateSpaceModel, u: Array | None) -> int:
     """How many parts y has, each of which depends on one linear function of a linear Gaussian state; 0 if it is not so."""
@@ -294,30 +348,28 @@ def _tried(model: StateSpaceModel, u: Array | None) -> int:
     # Near the start and far from it.
     away = jnp.asarray(rng.normal(size=(_TRIES, _STATES, n)) * 4.0 ** rng.uniform(-1.0, 1.0, size=(_TRIES, _STATES, 1)))
     keys = jax.random.split(jax.random.key(0), _TRIES)
+    us = None if u is None else _like(rng, np.asarray(u))
 
-    def one(free: Array, away: Array, key: PRNGKeyArray) -> tuple[Array, Array]:
-        """For each part, how far two such states are apart in log-density, in what is allowed; and whether y told any."""
+    def one(free: Array, away: Array, key: PRNGKeyArray, u: Array | None) -> tuple[Array, Array]:
+        """For each part, whether any two such states are apart, and how many states y could tell of."""
         p = params.named(params.constrain(free))
         mean, root = start_moments(initial_law(model, p))
         unit = 0.1 + jnp.sqrt(jnp.sum(jnp.square(root), axis=1))
         x = mean + unit * away
         y = draw(observation_law(model, p, x[0], u), key)
-
-        def seen(x: Float[Array, " n"]) -> Float[Array, " parts"]:
-            return log_weights_observed(observation_law(model, p, x, u), y)
-
-        def part(number: Array) -> tuple[Array, Array]:
-            h = _direction(lambda x: seen(x)[number], x[0], unit)
-            same = x[0] + (x - x[0]) @ jnp.outer(h, h)
-            values, others = jax.vmap(seen)(x)[:, number], jax.vmap(seen)(same)[:, number]
-            alike = jnp.abs(values - others) / (_TOLERANCE * (1.0 + jnp.abs(values)))
-            both = jnp.isfinite(values) & jnp.isfinite(others)
-            return jnp.max(jnp.where(both, alike, 0.0)), jnp.sum(both)
-
-        return jax.vmap(part)(jnp.arange(seen(x[0]).shape[0]))
+        apart, values = _unlike(_log_parts(model, p, y, u), x, unit)
+        told = jnp.isfinite(values)
+        largest = jnp.max(jnp.where(told, jnp.abs(values), 0.0), axis=0)
+        return apart > _TOLERANCE * (1.0 + largest), jnp.sum(told, axis=0)
 
     with evaluated():
-        worst, told = jax.jit(jax.vmap(one), compiler_options=options(once=True))(free, away, keys)
-    worst, told = np.asarray(worst), np.asarray(told)
-    holds = worst.shape[1] <= _MOST_PARTS and bool(np.all(worst <= 1.0)) and bool(np.all(told.sum(axis=0) >= _TRIES))
-    return worst.shape[1] if holds else 0
+        unlike, told = jax.jit(jax.vmap(one), compiler_options=options(once=True))(free, away, keys, us)
+    unlike, told = np.asarray(unlike), np.asarray(told)
+    holds = unlike.shape[1] <= _MOST_PARTS and not np.any(unlike) and bool(np.all(told.sum(axis=0) >= _TRIES))
+    return unlike.shape[1] if holds else 0
+
+
+def _like(rng: np.random.Generator, u: np.ndarray) -> Array:
+    """This row of inputs, and others of its signs: what is zero in it need not be in others."""
+    factors = 2.0 ** rng.normal(size=(_TRIES - 1, *u.shape))
+    return jnp.asarray(np.concatenate([u[None], np.where(u == 0.0, factors, u * factors)]))
