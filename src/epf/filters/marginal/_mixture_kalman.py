@@ -25,47 +25,30 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.errors import UnsupportedModelError
 from epf.filters._bank import Bank, Filters, Seen
-from epf.filters._kalman import BoundKalman, Kalman, Split, start_moments
+from epf.filters._kalman import start_moments
+from epf.filters.marginal._one_number import direction, log_parts_of, parts_of, unlike
 from epf.filters.marginal._rao_blackwell import RaoBlackwellBank
-from epf.model._laws import draw, gaussian_moments, gaussian_root, log_weights_observed
-from epf.model._model import (
-    KeepsStates,
-    StateSpaceModel,
-    advance,
-    initial_law,
-    known,
-    observation_law,
-    parameters,
-    state_shape,
-    transition_law,
-)
+from epf.model._laws import gaussian_moments, gaussian_root
+from epf.model._model import StateSpaceModel, advance, initial_law, parameters, state_shape, transition_law
 from epf.model._parameters import Parameters, Values
 from epf.model.structure._linear_part import LinearPart
-from epf.numerics._compile import evaluated, options
 from epf.numerics._keys import even_keys, particle_keys
 from epf.numerics._linear_algebra import upper_root
 from epf.numerics._range import Range, where_it_matters
-from epf.numerics._remembered import remembered
 from epf.smc._weights import uniform
 from epf.smc.proposals._base import Bootstrap
 from epf.smc.resampling import Resampling
 
 _POINTS = 32  # of a quadrature over e
 _REACH = 7.0  # standard deviations of a particle, over which its quadrature goes
-_MOST_PARTS = 6  # of y: each is taken in by itself
 _SPARE = 0.2  # of the kurtosis that a mixture has, above the least that its skewness allows
 _LARGEST = 0.999  # share of a variance that is between the means
 _NEWTON = 16
-_TRIES, _STATES, _TOLERANCE = 8, 6, 1e-3  # for the claim that a part of y depends on one number
-
 _MOST_UNLIKE = 1e3  # nats: a number, so that nodes without weight do not count
 
-_LogParts = Callable[[Float[Array, " n"]], Float[Array, " parts"]]
 _Taken = tuple[Array, Array, Array]  # means, roots, and log-weights so far
 
 
@@ -91,7 +74,7 @@ class MixtureKalmanFilters(Filters):
         cls, model: StateSpaceModel, u: Array | None, particles: int, resampling: Resampling, streams: int
     ) -> "MixtureKalmanFilters | None":
         """The filters for this model, or None if its state is not linear and Gaussian, or y not seen part by part."""
-        parts = _parts_of(model, u)
+        parts = parts_of(model, u)
         if parts == 0:
             return None
         size = state_shape(model)[0]
@@ -131,9 +114,9 @@ class MixtureKalmanFilters(Filters):
             chosen = jax.random.choice(k_which, self.particles, (2,), p=weights)
             mean, root = _apart(x[:, chosen], self.size)
             away = jnp.einsum("ijn,jn->in", root, jax.random.normal(k_draw, mean.shape))
-            log_parts = _log_parts(model, params.named(theta), y, u)
+            log_parts = log_parts_of(model, params.named(theta), y, u)
             unit = jnp.sqrt(jnp.sum(jnp.square(root[..., 0]), axis=1))
-            apart, _ = _unlike(log_parts, (mean + away).T, unit)
+            apart, _ = unlike(log_parts, (mean + away).T, unit)
             return jnp.minimum(jnp.sum(apart), _MOST_UNLIKE)
 
         keys = particle_keys(jax.random.fold_in(key, 2), thetas.shape[0])
@@ -151,7 +134,7 @@ class MixtureKalmanFilters(Filters):
         mean, root = self._predicted(model, p, x, u)
         chances = jax.vmap(lambda k: jax.random.uniform(k, (self.parts,)))(even_keys(key, x.shape[-1]))
         shifts = jax.random.uniform(jax.random.fold_in(key, 1), (self.parts,))
-        log_parts = _log_parts(model, p, y, u)
+        log_parts = log_parts_of(model, p, y, u)
 
         def take_in(carry: _Taken, part: tuple[Array, Array, Array]) -> tuple[_Taken, None]:
             (mean, root, total), (number, shift, chance) = carry, part
@@ -203,7 +186,7 @@ def _conditioned(
     """The particles given one part of y, and their log-weights."""
     middle = jnp.mean(mean, axis=1)
     spread = jnp.sqrt(jnp.mean(jnp.sum(jnp.square(root), axis=1), axis=1) + jnp.var(mean, axis=1))
-    h = _direction(log_likelihood, middle, spread)
+    h = direction(log_likelihood, middle, spread)
     at, along = h @ middle, jnp.einsum("i,ijn->jn", h, root)
     own, var = h @ mean - at, jnp.sum(jnp.square(along), axis=0)
     sd = jnp.sqrt(var)
@@ -269,107 +252,9 @@ def _drawn(
     return mean + jnp.sqrt(f * var) * x, jnp.sqrt((1.0 - f) * var)
 
 
-def _direction(
-    log_likelihood: Callable[[Float[Array, " n"]], Float[Array, ""]],
-    middle: Float[Array, " n"],
-    spread: Float[Array, " n"],
-) -> Float[Array, " n"]:
-    """The unit vector h of the linear function that y depends on; zero if it says nothing of the state.
-
-    Any slope has its direction. Some are zero by chance: the steepest of a few is taken.
-    """
-    steps = jnp.stack([jnp.zeros_like(spread), spread, -spread])
-    slopes = jax.vmap(jax.grad(log_likelihood))(middle + steps)
-    slopes = jnp.where(jnp.all(jnp.isfinite(slopes), axis=1, keepdims=True), slopes, 0.0)
-    largest = jnp.max(jnp.abs(slopes), axis=1)
-    steepest = slopes[jnp.argmax(largest)] / jnp.maximum(jnp.max(largest), jnp.finfo(spread.dtype).tiny)
-    length = jnp.sqrt(jnp.sum(jnp.square(steepest)))
-    return steepest / jnp.where(length > 0.0, length, 1.0)
-
-
 def _apart(x: Float[Array, " z *rest"], n: int) -> tuple[Float[Array, " n *rest"], Float[Array, "n n *rest"]]:
     return x[:n], x[n:].reshape(n, n, *x.shape[1:])
 
 
 def _together(mean: Float[Array, "n particles"], root: Float[Array, "n n particles"]) -> Float[Array, "z particles"]:
     return jnp.concatenate([mean, root.reshape(-1, root.shape[-1])])
-
-
-def _log_parts(model: StateSpaceModel, p: Values, y: Float[Array, "*y"], u: Array | None) -> _LogParts:
-    """log p of each part of y as a function of the state."""
-    return lambda x: log_weights_observed(observation_law(model, p, x, u), y)
-
-
-def _unlike(
-    log_parts: _LogParts, x: Float[Array, "states n"], unit: Float[Array, " n"]
-) -> tuple[Float[Array, " parts"], Float[Array, "states parts"]]:
-    """For each part, how far the log-density of a state may be from that of one with the same h'x; and those of all states.
-
-    The others have what is not h'x from the first state; h is taken there, a `unit` to either side included.
-    """
-
-    def part(number: Array) -> tuple[Array, Array]:
-        h = _direction(lambda x: log_parts(x)[number], x[0], unit)
-        same = x[0] + (x - x[0]) @ jnp.outer(h, h)
-        values, others = jax.vmap(log_parts)(x)[:, number], jax.vmap(log_parts)(same)[:, number]
-        # Two infinities of one sign are alike, and an infinity is not like a number.
-        alike = (values == others) | jnp.isnan(values) | jnp.isnan(others)
-        return jnp.max(jnp.where(alike, 0.0, jnp.abs(values - others))), values
-
-    apart, values = jax.vmap(part)(jnp.arange(jax.eval_shape(log_parts, x[0]).shape[0]))
-    return apart, values.T
-
-
-@remembered
-def _parts_of(model: StateSpaceModel, u: Array | None) -> int:
-    """How many parts y has, each of which depends on one linear function of a linear Gaussian state; 0 if it is not so."""
-    params, shape = parameters(model), state_shape(model)
-    if isinstance(model, KeepsStates) or len(shape) != 1:
-        return 0
-
-    def states(theta: Array) -> None:
-        given = known(model, theta)
-        none = parameters(given)
-        BoundKalman(given, none, Kalman(), Split(none, shape)).require_states(jnp.zeros(0), u)
-
-    try:
-        jax.eval_shape(states, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-    except UnsupportedModelError:
-        return 0
-    return _tried(model, u)
-
-
-def _tried(model: StateSpaceModel, u: Array | None) -> int:
-    """The number of parts, if what each says of any state is what it says of another one with the same h'x."""
-    params = parameters(model)
-    rng = np.random.default_rng(0)
-    free = jnp.asarray(rng.normal(size=(_TRIES, params.free_size)))
-    n = state_shape(model)[0]
-    # Near the start and far from it.
-    away = jnp.asarray(rng.normal(size=(_TRIES, _STATES, n)) * 4.0 ** rng.uniform(-1.0, 1.0, size=(_TRIES, _STATES, 1)))
-    keys = jax.random.split(jax.random.key(0), _TRIES)
-    us = None if u is None else _like(rng, np.asarray(u))
-
-    def one(free: Array, away: Array, key: PRNGKeyArray, u: Array | None) -> tuple[Array, Array]:
-        """For each part, whether any two such states are apart, and how many states y could tell of."""
-        p = params.named(params.constrain(free))
-        mean, root = start_moments(initial_law(model, p))
-        unit = 0.1 + jnp.sqrt(jnp.sum(jnp.square(root), axis=1))
-        x = mean + unit * away
-        y = draw(observation_law(model, p, x[0], u), key)
-        apart, values = _unlike(_log_parts(model, p, y, u), x, unit)
-        told = jnp.isfinite(values)
-        largest = jnp.max(jnp.where(told, jnp.abs(values), 0.0), axis=0)
-        return apart > _TOLERANCE * (1.0 + largest), jnp.sum(told, axis=0)
-
-    with evaluated():
-        unlike, told = jax.jit(jax.vmap(one), compiler_options=options(once=True))(free, away, keys, us)
-    unlike, told = np.asarray(unlike), np.asarray(told)
-    holds = unlike.shape[1] <= _MOST_PARTS and not np.any(unlike) and bool(np.all(told.sum(axis=0) >= _TRIES))
-    return unlike.shape[1] if holds else 0
-
-
-def _like(rng: np.random.Generator, u: np.ndarray) -> Array:
-    """This row of inputs, and others of its signs: what is zero in it need not be in others."""
-    factors = 2.0 ** rng.normal(size=(_TRIES - 1, *u.shape))
-    return jnp.asarray(np.concatenate([u[None], np.where(u == 0.0, factors, u * factors)]))
