@@ -11,6 +11,7 @@ from epf.filters._bank import Filters
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._mixture_kalman import MixtureKalmanFilters
 from epf.filters.marginal._quadrature import QuadratureFilters
+from epf.filters.marginal._taken_in import along_its_slope
 from epf.model._check import check_inputs
 from epf.numerics._compile import compiled_once
 from epf.smc.proposals._base import Bootstrap
@@ -218,21 +219,28 @@ def changed(**laws):
     return type("Changed", (Lagged,), laws)()
 
 
-OTHERS = {
+SEVERAL = {
     "a distance": changed(observation=lambda self, p, x, u: dist.Normal(jnp.sqrt(jnp.sum(x**2) + 1e-3), 0.1)),
     "mean and spread": changed(observation=lambda self, p, x, u: dist.StudentT(4.0, x[0], jnp.exp(x[1]))),
-    "a threshold elsewhere": changed(
-        observation=lambda self, p, x, u: dist.Poisson(jnp.exp(x[0]) * jnp.where(x[1] > 0.0, 2.0, 1.0))
-    ),
     "a joint law": changed(
         observation=lambda self, p, x, u: dist.MultivariateStudentT(
             4.0, jnp.sin(x), jnp.array([[1.0, 0.0], [0.3, 1.0]])
         )
     ),
+}
+OTHERS = {
+    "a threshold elsewhere": changed(
+        observation=lambda self, p, x, u: dist.Poisson(jnp.exp(x[0]) * jnp.where(x[1] > 0.0, 2.0, 1.0))
+    ),
     "a curved transition": changed(transition=lambda self, p, x, u: dist.Normal(jnp.sin(x[0]), p.sd)),
     "a noise that grows": changed(transition=lambda self, p, x, u: dist.Normal(x[0], p.sd * jnp.exp(x[1]))),
     "heavy steps": changed(transition=lambda self, p, x, u: dist.StudentT(3.0, x[0], p.sd)),
 }
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_parts_that_depend_on_several_numbers_are_known(name):
+    assert gaussians(SEVERAL[name], 16).parts == (False,)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -268,3 +276,74 @@ def test_a_second_number_that_matters_far_away_only_is_doubted():
     stream.update_many(y[15:])
     assert stream.error.parts["numbers"].max() > 1.0
     assert stream.verdict.level > 0
+
+
+CURVED = {
+    "a distance": (lambda x: -0.5 * jnp.square((jnp.hypot(x[0], x[1]) - 9.0) / 0.5), 0.02),
+    "a bearing": (lambda x: -0.5 * jnp.square((jnp.arctan2(x[1], x[0]) - 0.3) / 0.1), 0.02),
+    "a distance that is nearly known": (lambda x: -0.5 * jnp.square((jnp.hypot(x[0], x[1]) - 9.0) / 0.05), 0.1),
+    "a spread": (lambda x: -0.5 * jnp.square(x[0] - 9.0) * jnp.exp(-x[1]) - 0.5 * x[1], 0.05),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow][n == "a distance" :]) for n in CURVED])
+def test_one_gaussian_given_a_part_of_several_numbers(name):
+    """Evidence, mean and covariance of the mixture that comes of it, against sums over a grid."""
+    log_likelihood, tolerance = CURVED[name]
+    mean, root = jnp.array([8.0, 2.0]), jnp.array([[1.0, 0.5], [0.0, 1.5]])
+    many = 4096
+    chance, away = jax.random.uniform(jax.random.key(1), (many,)), jax.random.normal(jax.random.key(2), (many,))
+    alike = jnp.tile(mean[:, None], many), jnp.tile(root[..., None], many)
+    means, roots, found = jax.jit(lambda *parts: along_its_slope(log_likelihood, *parts))(
+        *alike, jnp.asarray(0.3), chance, away
+    )
+    weights = np.asarray(jax.nn.softmax(found), float)
+    means, covariances = np.asarray(means, float), np.asarray(jnp.einsum("ijp,kjp->ikp", roots, roots), float)
+    a = np.stack(np.meshgrid(*[np.linspace(-6.0, 6.0, 601)] * 2), axis=0).reshape(2, -1)
+    x = np.asarray(mean)[:, None] + np.asarray(root) @ a
+    logs = np.asarray(jax.vmap(log_likelihood, -1)(jnp.asarray(x)), float) - 0.5 * np.sum(a**2, axis=0)
+    exact = np.exp(logs - logs.max())
+    evidence = np.log(exact.sum() * 0.02**2 / (2.0 * np.pi)) + logs.max()
+    exact /= exact.sum()
+    assert abs(np.log(np.mean(np.exp(np.asarray(found, float)))) - evidence) < tolerance
+    middle = x @ exact
+    spread = (x - middle[:, None]) * exact @ (x - middle[:, None]).T
+    sds = np.sqrt(np.diag(spread))
+    away = means - (means @ weights)[:, None]
+    mixed = covariances @ weights + away * weights @ away.T
+    np.testing.assert_allclose(means @ weights, middle, atol=(tolerance + 4.0 / np.sqrt(many)) * sds.max())
+    np.testing.assert_allclose(mixed, spread, atol=2.0 * (tolerance + 4.0 / np.sqrt(many)) * sds.max() ** 2)
+
+
+class Radar(epf.StateSpaceModel):
+    """Bearing and distance of a target."""
+
+    def prior(self):
+        return {"acceleration": dist.HalfNormal(0.5), "noise": dist.HalfNormal(2.0)}
+
+    def initial(self, p):
+        return dist.Normal(jnp.array([50.0, 30.0, -1.0, 0.5]), jnp.array([5.0, 5.0, 1.0, 1.0])).to_event(1)
+
+    def transition(self, p, x, u):
+        return dist.Normal(jnp.zeros(2), p.acceleration).to_event(1)
+
+    def advance(self, x, new):
+        return jnp.concatenate([x[:2] + x[2:] + 0.5 * new, x[2:] + new])
+
+    def observation(self, p, x, u):
+        seen = jnp.stack([jnp.arctan2(x[1], x[0]), jnp.sqrt(x[0] ** 2 + x[1] ** 2)])
+        return dist.Normal(seen, jnp.stack([jnp.asarray(0.02), p.noise])).to_event(1)
+
+
+@pytest.mark.slow
+def test_a_radar_has_hardly_any_noise():
+    """Against plain filters of 20 000 particles; 24 Gaussians vary a hundred times less than 256 draws."""
+    theta = [0.3, 1.0]
+    y = epf.simulate(Radar(), dict(zip(Radar().prior(), theta, strict=True)), steps=40, seed=2)[1]
+    found = estimates(gaussians(Radar(), 24), Radar(), theta, y)[0]
+    plain = estimates(Filters(20_000, Bootstrap(), Systematic(1.0)), Radar(), theta, y, seeds=8)[0]
+    few = estimates(Filters(256, Bootstrap(), Systematic(1.0)), Radar(), theta, y)[0]
+    ratio = np.exp(plain - plain.mean())
+    error = np.hypot(ratio.std() / ratio.mean() / np.sqrt(8), found.std() / np.sqrt(SEEDS))
+    assert abs(np.log(ratio.mean()) + plain.mean() - found.mean()) < 4.0 * error + 0.1
+    assert found.var() < 0.01 * few.var()

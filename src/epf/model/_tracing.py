@@ -35,6 +35,11 @@ def is_affine(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
     return not depends_on(jax.jacfwd(function), argument, *rest) and _reach(function, argument, *rest) < _STEPPED
 
 
+def has_steps(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
+    """Whether `argument` reaches the outputs through an operation that derivatives do not see."""
+    return _reach(function, argument, *rest) >= _STEPPED
+
+
 def _reach(function: Callable[..., Any], argument: Any, *rest: Any) -> int:
     """Whether `argument` does not reach the outputs, reaches them, or reaches them through a step function."""
     size = len(jax.tree.leaves(argument))

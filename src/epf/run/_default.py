@@ -16,7 +16,7 @@ from epf.filters._modes import Elsewhere, Modes
 from epf.filters._multiple_model import MultipleModel
 from epf.filters._sir import SIR
 from epf.filters.marginal._marginal import MarginalEPF
-from epf.filters.marginal._mixture_kalman import MixtureKalmanFilters
+from epf.filters.marginal._mixture_kalman import GAUSSIANS, MixtureKalmanFilters
 from epf.model._laws import is_gaussian
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
@@ -34,6 +34,8 @@ _MOST_PAIRS = 1 << 28  # of points, in all nodes: as much work as some gigabytes
 _MOST_PARTICLES = 1 << 22  # in all nodes: some gigabytes
 _TINY = 1e-300  # stands for an sd of zero
 _GAUSSIANS = 128  # particles that are Gaussians: each has more work than a draw of the state, and far less noise
+_FEW_GAUSSIANS = 32  # where y depends on several numbers at once: twenty times as much work each
+_DRAWS = 256  # of the state, where Gaussians do not serve
 _ALONE = 2000  # particles for each value of discrete parameters, if nothing else is unknown
 
 
@@ -85,8 +87,9 @@ def choose(model: StateSpaceModel, u: Array | None) -> Filter:
     except UnsupportedModelError:
         return SIR(10_000)
     if not params.discrete:
-        few = isinstance(bound.filters, MixtureKalmanFilters)
-        return MarginalEPF(_GAUSSIANS, nodes=bound.nodes) if few else MarginalEPF(nodes=bound.nodes)
+        if isinstance(bound.filters, MixtureKalmanFilters):
+            return MarginalEPF(_GAUSSIANS if all(bound.filters.parts) else _FEW_GAUSSIANS, nodes=bound.nodes)
+        return MarginalEPF(nodes=bound.nodes)
     banks = [group.bank for group in bound.groups]
     if all(isinstance(bank, BoundKalman) for bank in banks):
         return MultipleModel(Kalman())
@@ -144,6 +147,10 @@ def enlarged(method: Filter, result: Result | Found, accuracy: float, most: floa
     # What is missing many sds away is at another mode, where more nodes would not be.
     near = np.where(error.parts["truncation"] < _FAR, error.parts["truncation"], 0.0)
     spread = np.nan_to_num((error.parts["expansion"] + near).max(), nan=np.inf)
+    if str(result.settings.get("filters", "")).startswith(GAUSSIANS) and error.parts["numbers"].max() > accuracy:
+        # Laws too curved for Gaussians, or with jumps, are left to draws of the state.
+        draws = dataclasses.replace(method, exact=False, particles=_DRAWS)
+        return draws if is_affordable(draws, banks) else None
     ratio = noise / (0.7 * accuracy)
     wanted = {"particles": _SPARE * ratio**2}
     if isinstance(method, MarginalEPF) and method.nodes:

@@ -1,7 +1,8 @@
-"""Whether each part of y depends on one linear function h'x of a state that is linear and Gaussian.
+"""Which parts of y depend on one linear function h'x of a state that is linear and Gaussian.
 
 The state is read as the Kalman filter reads it. What y depends on is not read but tried: at some parameters and states, and
-with other inputs than those at hand. Two states with the same h'x must have the same density of that part of y.
+with other inputs than those at hand. Two states with the same h'x must have the same density of that part of y. Parts that
+depend on more than that must do so smoothly.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from epf.filters._kalman import BoundKalman, Kalman, Split, start_moments
 from epf.model._laws import draw, log_weights_observed
 from epf.model._model import KeepsStates, StateSpaceModel, initial_law, known, observation_law, parameters, state_shape
 from epf.model._parameters import Values
+from epf.model._tracing import has_steps
 from epf.numerics._compile import evaluated, options
 from epf.numerics._remembered import remembered
 
@@ -27,11 +29,11 @@ LogParts = Callable[[Float[Array, " n"]], Float[Array, " parts"]]
 
 
 @remembered
-def parts_of(model: StateSpaceModel, u: Array | None) -> int:
-    """How many parts y has, each of which depends on one linear function of a linear Gaussian state; 0 if it is not so."""
+def parts_of(model: StateSpaceModel, u: Array | None) -> tuple[bool, ...]:
+    """For each part of y, whether it depends on one linear function of x; none if x is not linear and Gaussian."""
     params, shape = parameters(model), state_shape(model)
     if isinstance(model, KeepsStates) or len(shape) != 1:
-        return 0
+        return ()
 
     def states(theta: Array) -> None:
         given = known(model, theta)
@@ -41,7 +43,7 @@ def parts_of(model: StateSpaceModel, u: Array | None) -> int:
     try:
         jax.eval_shape(states, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
     except UnsupportedModelError:
-        return 0
+        return ()
     return _tried(model, u)
 
 
@@ -88,8 +90,8 @@ def direction(
     return steepest / jnp.where(length > 0.0, length, 1.0)
 
 
-def _tried(model: StateSpaceModel, u: Array | None) -> int:
-    """The number of parts, if what each says of any state is what it says of another one with the same h'x."""
+def _tried(model: StateSpaceModel, u: Array | None) -> tuple[bool, ...]:
+    """For each part, whether what it says of any state is what it says of another one with the same h'x."""
     params = parameters(model)
     rng = np.random.default_rng(0)
     free = jnp.asarray(rng.normal(size=(_TRIES, params.free_size)))
@@ -114,8 +116,22 @@ def _tried(model: StateSpaceModel, u: Array | None) -> int:
     with evaluated():
         wrong, told = jax.jit(jax.vmap(one), compiler_options=options(once=True))(free, away, keys, us)
     wrong, told = np.asarray(wrong), np.asarray(told)
-    holds = wrong.shape[1] <= _MOST_PARTS and not np.any(wrong) and bool(np.all(told.sum(axis=0) >= _TRIES))
-    return wrong.shape[1] if holds else 0
+    if wrong.shape[1] > _MOST_PARTS or np.any(told.sum(axis=0) < _TRIES):
+        return ()
+    found = tuple((~np.any(wrong, axis=0)).tolist())
+    return found if all(found) or _is_smooth(model, u) else ()
+
+
+def _is_smooth(model: StateSpaceModel, u: Array | None) -> bool:
+    """Whether the state reaches the density of y through no step, whose slopes would not tell of it."""
+    params = parameters(model)
+    shapes = jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype), jnp.zeros(state_shape(model))
+    law = jax.eval_shape(lambda theta, x: observation_law(model, params.named(theta), x, u), *shapes)
+
+    def seen(x: Array, theta: Array, y: Array) -> Array:
+        return log_parts_of(model, params.named(theta), y, u)(x)
+
+    return not has_steps(seen, shapes[1], shapes[0], jnp.zeros(law.batch_shape + law.event_shape))
 
 
 def _like(rng: np.random.Generator, u: np.ndarray) -> Array:
