@@ -120,9 +120,12 @@ class MarginalEPF(Filter):
         if self.exact and isinstance(self.proposal, Automatic):
             with may_lack_inputs(model, u):
                 mixed = MixtureKalmanFilters.of(model, u, each, self.resampling, _STREAMS)
-                if mixed is not None:
+                if mixed is not None and all(mixed.parts):
                     return mixed
+                # Without bias, and quicker than Gaussians that take in several numbers at once.
                 partly = RaoBlackwellised.of(model, u, each, self.resampling, _STREAMS)
                 if partly is not None:
                     return partly
+                if mixed is not None:
+                    return mixed
         return Filters(each, resolve_proposal(self.proposal, model, u), self.resampling, streams=_STREAMS)
