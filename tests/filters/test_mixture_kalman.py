@@ -11,7 +11,7 @@ from epf.filters._bank import Filters
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._mixture_kalman import MixtureKalmanFilters
 from epf.filters.marginal._quadrature import QuadratureFilters
-from epf.filters.marginal._taken_in import along_its_slope
+from epf.filters.marginal._taken_in import along_its_slope, left_beside
 from epf.model._check import check_inputs
 from epf.numerics._compile import compiled_once
 from epf.smc.proposals._base import Bootstrap
@@ -347,3 +347,17 @@ def test_a_radar_has_hardly_any_noise():
     error = np.hypot(ratio.std() / ratio.mean() / np.sqrt(8), found.std() / np.sqrt(SEEDS))
     assert abs(np.log(ratio.mean()) + plain.mean() - found.mean()) < 4.0 * error + 0.1
     assert found.var() < 0.01 * few.var()
+
+
+def test_what_is_left_out_is_what_the_lines_do_not_take_in():
+    """Squares in one direction beside the line are taken in where y may depend on several numbers, and nowhere else."""
+    a = jnp.array([0.5, 1.5, -1.0])
+
+    def left(log_likelihood, one_number):
+        return float(left_beside(log_likelihood, jnp.zeros(3), jnp.eye(3), a, one_number))
+
+    assert left(lambda x: jnp.exp(x[0]), one_number=True) == pytest.approx(0.0, abs=1e-5)
+    assert left(lambda x: x[0] - 0.2 * x[1] ** 2, one_number=True) == pytest.approx(-0.45, abs=1e-5)
+    assert left(lambda x: x[0] - 0.2 * x[1] ** 2, one_number=False) == pytest.approx(0.0, abs=1e-5)
+    assert left(lambda x: x[0] - 0.2 * x[1] ** 2 + 0.1 * x[2] ** 2, one_number=False) == pytest.approx(0.1, abs=1e-3)
+    assert left(lambda x: x[0] + 0.1 * x[1] ** 3, one_number=False) == pytest.approx(0.3375, abs=1e-5)

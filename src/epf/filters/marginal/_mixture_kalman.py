@@ -106,7 +106,7 @@ class MixtureKalmanFilters(Filters):
             k_which, k_draw = jax.random.split(key)
             mean, root = _apart(x[:, jax.random.choice(k_which, self.particles, p=weights)], self.size)
             a, log_parts = jax.random.normal(k_draw, mean.shape), log_parts_of(model, params.named(theta), y, u)
-            each = [left_beside(_of(log_parts, i), mean, root, a) for i in range(len(self.parts))]
+            each = [left_beside(_of(log_parts, i), mean, root, a, one) for i, one in enumerate(self.parts)]
             return jnp.minimum(0.5 * jnp.sum(jnp.square(jnp.stack(each))), _MOST_LEFT_OUT)
 
         keys = particle_keys(jax.random.fold_in(key, 2), thetas.shape[0])

@@ -32,10 +32,10 @@ _POINTS = 32  # of a quadrature over e
 _REACH = 7.0  # standard deviations of a particle, over which its quadrature goes
 _SPARE = 0.2  # of the kurtosis that a mixture has, above the least that its skewness allows
 _LARGEST = 0.999  # share of a variance that is between the means
-_NEWTON = 16
+_NEWTON = 16  # steps to that share
 _POINTS_BESIDE = 20  # on each of three lines
 _CORE = 1.5  # sds of the posterior, over which these points are nearly even
-_POWERS = 6
+_POWERS = 6  # of a matrix, to its largest direction
 _STEPS = 2  # towards the posterior along the slope
 _MOST_TURNED = 0.2  # nats per standard deviation beside the line
 _LINES = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0])  # of Gauss and Hermite
@@ -152,27 +152,33 @@ def _taken(
 
 
 def left_beside(
-    log_likelihood: LogLikelihood, mean: Float[Array, " n"], root: Float[Array, "n n"], a: Float[Array, " n"]
+    log_likelihood: LogLikelihood,
+    mean: Float[Array, " n"],
+    root: Float[Array, "n n"],
+    a: Float[Array, " n"],
+    one_number: bool,
 ) -> Float[Array, ""]:
-    """What log p(y | mean + root a) has beyond its value on the line along its slope, and beyond squares: nats.
+    """What log p(y | mean + root a) has beyond what is taken in of it, in nats.
 
-    The line is taken in exactly and squares nearly so. The rest is not.
+    That is its value on the line along its slope and, unless y should depend on one number, squares in one direction beside.
     """
 
     def seen(a: Float[Array, " n"]) -> Float[Array, ""]:
         return log_likelihood(mean + root @ a)
 
-    def square(a: Float[Array, " n"]) -> Float[Array, ""]:
-        return 0.5 * jax.jvp(lambda at: jax.jvp(seen, (at,), (a,))[1], (none,), (a,))[1]
-
-    none = jnp.zeros_like(a)
-    slope = jax.grad(seen)(none)
+    slope = jax.grad(seen)(jnp.zeros_like(a))
     c = _unit(jnp.where(jnp.isfinite(slope), slope, 0.0))
     on_line = c * (c @ a)
     here, there = seen(a), seen(on_line)
     # Two infinities of one sign are alike, and an infinity is not like a number.
     alike = (here == there) | jnp.isnan(here) | jnp.isnan(there)
-    return jnp.where(alike, 0.0, here - there - jnp.nan_to_num(square(a) - square(on_line)))
+    left = jnp.where(alike, 0.0, here - there)
+    if one_number:
+        return left
+    hessian = jnp.nan_to_num(jax.hessian(seen)(jnp.zeros_like(a)))
+    _, d = _largest(_beside(hessian, c))
+    on_plane = on_line + d * (d @ a)
+    return left - 0.5 * (on_plane @ hessian @ on_plane - on_line @ hessian @ on_line)
 
 
 def _turns(
