@@ -361,3 +361,18 @@ def test_what_is_left_out_is_what_the_lines_do_not_take_in():
     assert left(lambda x: x[0] - 0.2 * x[1] ** 2, one_number=False) == pytest.approx(0.0, abs=1e-5)
     assert left(lambda x: x[0] - 0.2 * x[1] ** 2 + 0.1 * x[2] ** 2, one_number=False) == pytest.approx(0.1, abs=1e-3)
     assert left(lambda x: x[0] + 0.1 * x[1] ** 3, one_number=False) == pytest.approx(0.3375, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_an_input_that_turns_its_sign_may_bring_in_another_number():
+    """No trial has inputs of the other sign; what the state says there is not all taken in, and that is noticed."""
+    law = changed(observation=lambda self, p, x, u: dist.Normal(x[0] + jnp.where(u[0] < 0.0, x[1] ** 2, 0.0), 0.5))
+    filters, thetas, y = gaussians(law, 16, jnp.ones(1)), jnp.full((64, 1), 0.5), jnp.asarray(1.0)
+    assert filters.parts == (True,)
+    bank = filters.start(jax.random.key(0), law, thetas)
+    rounding = [
+        float(jnp.mean(filters.step(jax.random.key(1), law, thetas, bank, y, sign * jnp.ones(1))[1].rounding))
+        for sign in (1.0, -1.0)
+    ]
+    assert rounding[0] < 1e-6
+    assert rounding[1] > 1e-3

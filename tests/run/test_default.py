@@ -9,6 +9,7 @@ import pytest
 
 import epf
 from epf.errors import NumericalError, SettingError
+from epf.filters.marginal._mixture_kalman import GAUSSIANS
 from epf.model._model import parameters
 from epf.results._certificate import PARTS, Certificate
 from epf.results._verdict import MethodFacts
@@ -154,6 +155,20 @@ def test_a_quadrature_gets_points_until_they_do_not_help(noise, points, then):
     method = epf.MarginalEPF(100, 16, points=points)
     result = run_of(method, monte_carlo=noise, expansion=0.3)
     result.settings.update(filters="quadrature over the state", points="some")
+    assert enlarged(method, result, 0.1, 100.0) == dataclasses.replace(method, **then)
+
+
+@pytest.mark.parametrize(
+    ("parts", "then"),
+    [
+        ({"numbers": 0.3, "monte_carlo": 9.0}, {"particles": 256, "exact": False}),
+        ({"numbers": 0.05, "monte_carlo": 0.14}, {"particles": 128}),
+    ],
+)
+def test_gaussians_that_leave_too_much_out_become_draws(parts, then):
+    method = epf.MarginalEPF(32, 16)
+    result = run_of(method, **parts)
+    result.settings.update(filters=f"{GAUSSIANS}: what is said of them", particles="some")
     assert enlarged(method, result, 0.1, 100.0) == dataclasses.replace(method, **then)
 
 
