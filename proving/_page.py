@@ -1,10 +1,11 @@
-"""The page of the proving ground, docs/proving.md, and its two pictures."""
+"""The page of the proving ground, docs/proving.md, and its pictures."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from proving import ranks
 from proving._case import DATA_SETS, FOLDER, all_cases
 from proving._score import certificate
 
@@ -65,6 +66,23 @@ on the others. Only those of `arma` and `explosive` were made after `epf.fit` be
 a look changes no answer, and can only add a doubt.
 """
 
+RANKED = """## Models without a reference
+
+{models} more models were written after all of the above, from the documentation: trackers (distance and bearing, bearings
+alone, turning targets), oscillators (a pendulum, Lorenz's equations), an epidemic, predators and prey, concentrations,
+animals that are counted, volatilities with jumps, long series, factors, regimes; {sets} data sets each. A reference of such
+states costs hours. Instead, the parameters are drawn from the prior and the data simulated from them: over many data sets
+the rank of the truth among draws of the posterior is uniform if the posterior is right.
+
+Of {runs} first fits {good} were called good, {doubtful} doubtful and {distrusted} "do not trust"; none failed. In those
+called good, the {ranks} ranks of the truth are uniform (Kolmogorov and Smirnov's p-value {p:.2f}); of the 50% intervals
+{half:.0f}% hold it, of the 90% intervals {most:.0f}% (standard errors of 3% and 2% if ranks were independent). A fit took
+{seconds:.0f} s in the median with compilation, one core of an x86 server each, 15 side by side (`python -m proving.ranks`,
+JAX 0.11.2).
+
+![How ranks of the truth are distributed](proving-ranks.png)
+"""
+
 
 def write(runs: list[dict[str, Any]], found: dict[str, dict[str, Any]]) -> list[Path]:
     """The page and its pictures."""
@@ -74,14 +92,25 @@ def write(runs: list[dict[str, Any]], found: dict[str, dict[str, Any]]) -> list[
     lines = [text, "## Outcomes", "", *_counts(found), "", "![Outcomes by method](proving-outcomes.png)", ""]
     lines += ["## The default: `epf.fit(model, y)`", "", *_aims(runs, found), ""]
     lines += ["![|z| against the certificate](proving-certificate.png)", ""]
-    lines += ["### Runs of the default that are not right, or right and doubted", "", *_table(_doubts(runs)), ""]
-    lines += ["### All runs of the default", "", *_table([run for run in runs if run["method"] == "default"])]
+    lines += [_ranked()]
+    lines += ["## Runs of the default that are not right, or right and doubted", "", *_table(_doubts(runs)), ""]
+    lines += ["## All runs of the default", "", *_table([run for run in runs if run["method"] == "default"])]
     page = DOCS / "proving.md"
     page.write_text("\n".join(lines) + "\n")
-    pictures = [DOCS / "proving-outcomes.png", DOCS / "proving-certificate.png"]
+    pictures = [DOCS / "proving-outcomes.png", DOCS / "proving-certificate.png", DOCS / "proving-ranks.png"]
     _draw_outcomes(runs, pictures[0])
     _draw_certificates([run for run in runs if run["method"] == "default"], pictures[1])
+    _draw_ranks(ranks.good_ranks(ranks.load()), pictures[2])
     return [page, *pictures]
+
+
+def _ranked() -> str:
+    found = ranks.summarise(ranks.load())
+    counts = {"good": found["good"], "doubtful": found["doubtful"], "distrusted": found["do not trust"]}
+    shares = {"half": 100 * found["50% intervals"], "most": 100 * found["90% intervals"]}
+    told = {name: found[name] for name in ("models", "runs", "ranks")}
+    p, seconds = found["p-value of uniform ranks"], found["median seconds"]
+    return RANKED.format(sets=ranks.SETS, p=p, seconds=seconds, **counts, **shares, **told)
 
 
 def _counts(found: dict[str, dict[str, Any]]) -> list[str]:
@@ -199,6 +228,23 @@ def _draw_certificates(runs: list[dict[str, Any]], path: Path) -> None:
     axes.set(xscale="log", yscale="log", xlabel="certificate (posterior standard deviations)")
     axes.set_ylabel("|z|, the true error of the mean")
     axes.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _draw_ranks(found: np.ndarray, path: Path) -> None:
+    """The distribution of the ranks less that of uniform ones, and the band that Kolmogorov and Smirnov's test allows."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(6.0, 3.4), constrained_layout=True)
+    at, band = np.sort(found), 1.358 / np.sqrt(len(found))
+    axes.axhspan(-band, band, color="0.92", label="95% of samples of uniform ranks stay inside")
+    axes.axhline(0.0, color="0.4", linewidth=1)
+    axes.step(
+        at, np.arange(1, len(at) + 1) / len(at) - at, where="post", color=COLOURS["good"], label=f"{len(at)} ranks"
+    )
+    axes.set(xlim=(0, 1), ylim=(-2.2 * band, 2.2 * band), xlabel="rank of the truth among draws")
+    axes.set_ylabel("share of ranks below, less rank")
+    axes.legend(frameon=False, fontsize=8, loc="lower left")
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

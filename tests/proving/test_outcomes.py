@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from proving._case import RESULTS, all_cases
+from proving import ranks
 from proving._run import run
 from proving.summary import count, load
 
@@ -32,6 +33,15 @@ def test_the_committed_runs_of_the_default_are_what_the_texts_say():
     counts = count(runs)
     assert counts["right and doubted"] <= 0.1 * counts["right"]
     assert counts["share of z within twice the certificate"] >= 0.95
+
+
+def test_ranks_of_the_truth_are_uniform_where_no_posterior_is_known():
+    runs = ranks.load()
+    assert {(one["model"], one["data_set"]) for one in runs} == {(m, k) for m in ranks.MODELS for k in range(ranks.SETS)}
+    found = ranks.summarise(runs)
+    assert found["p-value of uniform ranks"] > 0.01
+    assert found["good"] >= 0.9 * found["runs"]
+    assert found["failed"] == 0
 
 
 # A prior that the data contradict by eight of its standard deviations; two modes, of which nodes may lose one unnoticed.

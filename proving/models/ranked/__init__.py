@@ -1,0 +1,1 @@
+"""Models without a reference: whether posteriors of them are right is seen by the ranks of the truth."""
