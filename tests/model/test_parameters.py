@@ -145,6 +145,22 @@ def test_where_the_support_is_the_real_line_nothing_is_moved():
     np.testing.assert_array_equal(real.constrain(vector), vector)
 
 
+def test_maps_of_single_numbers_rise():
+    """Quantiles of coordinates are those of values, also below a bound, where NumPyro's own map falls."""
+    below = dist.TruncatedNormal(0.0, 1.0, high=2.0)
+    prior = {"one": below, "several": below.expand([2]).to_event(1), "v": PRIOR["v"], "rho": PRIOR["rho"]}
+    params = parameters_of(prior)
+    z = jnp.array([-1.0, 0.5, 2.0])
+    lines = jax.vmap(params.constrain)(jnp.broadcast_to(z[:, None], (3, params.size)))
+    assert bool(jnp.all(jnp.diff(lines, axis=0) > 0.0))
+    np.testing.assert_allclose(lines[:, 0], 2.0 - np.exp(-z), rtol=1e-6)
+    np.testing.assert_allclose(jax.vmap(params.unconstrain)(lines), jnp.stack([z] * params.size, 1), rtol=1e-5)
+    # log N(theta; 0, 1) over P(theta < 2), and d theta / dz = exp(-z)
+    alone = jax.vmap(parameters_of({"one": below}).log_prior_free)(z[:, None])
+    expected = stats.norm.logpdf(lines[:, 0]) - stats.norm.logcdf(2.0) - z
+    np.testing.assert_allclose(alone, expected, rtol=1e-5)
+
+
 def test_one_element_is_mapped_as_in_the_vector(draws):
     flags = dict(zip(PARAMETERS.labels, PARAMETERS.elementwise, strict=True))
     assert [label for label, alone in flags.items() if not alone] == [

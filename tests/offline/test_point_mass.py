@@ -165,6 +165,40 @@ def test_a_coefficient_and_a_variance(float64):
     assert np.corrcoef(draws["a"], draws["v"])[0, 1] == pytest.approx(correlation, abs=4 / np.sqrt(4000))
 
 
+class Damped(AR):
+    """The autoregression with a known variance and a negative coefficient."""
+
+    def prior(self):
+        return {"a": dist.TruncatedNormal(0.0, 1.0, high=0.0)}
+
+    def transition(self, p, x, u):
+        return dist.Normal(p.a * x, jnp.sqrt(0.5))
+
+
+@pytest.mark.parametrize(
+    ("method", "tolerance"),
+    [
+        (PointMass(nodes=33, grid=81), 0.02),
+        (PointMass(nodes=33, grid={"a": (-1.5, -0.2, 31)}), 0.02),
+        (epf.Kalman(unscented=True), 1.0),  # which is not exact
+    ],
+)
+def test_a_parameter_below_a_bound(method, tolerance):
+    """The quantiles of a negative coefficient, in sds, against Kalman filters on a dense grid."""
+    ys = autoregression(40, -0.8, 0.5, 0.25, seed=3)
+    grid = np.linspace(-2.5, 0.0, 501)
+    weights, _ = grid_posterior(kalman_filters(grid, 0.5, ys)[0] + gaussian(grid, 0.0, 1.0))
+    sd = np.sqrt(weights @ (grid - weights @ grid) ** 2)
+    levels = np.array([0.05, 0.5, 0.95])
+    exact = np.interp(levels, np.cumsum(weights) - 0.5 * weights, grid)
+    posterior = epf.fit(Damped(), ys, method).posterior
+    found = np.array([posterior.quantile(level)["a"] for level in levels])
+    np.testing.assert_allclose((found - exact) / sd, 0.0, atol=tolerance)
+    width = exact[2] - exact[0]
+    line = np.linspace(exact[0] - width, min(exact[2] + width, -1e-3), 400)
+    assert np.trapezoid(posterior.density("a", line), line) == pytest.approx(1.0, abs=0.1)
+
+
 @pytest.mark.slow
 def test_refining_the_grid(float64):
     """From points ten posterior standard deviations apart, in two rounds, with the evidence of the whole prior."""

@@ -9,8 +9,15 @@ from typing import Any, TypeGuard
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
-from numpyro.distributions import Distribution
-from numpyro.distributions.transforms import ExpTransform, SigmoidTransform, SoftplusTransform, Transform
+from numpyro.distributions import Distribution, biject_to, constraints
+from numpyro.distributions.transforms import (
+    AffineTransform,
+    ComposeTransform,
+    ExpTransform,
+    SigmoidTransform,
+    SoftplusTransform,
+    Transform,
+)
 
 from epf.errors import ModelError, kind
 from epf.model._sensors import Sensors
@@ -86,6 +93,25 @@ def log_prob(law: Distribution, value: Array) -> Float[Array, "*batch"]:
 def support(law: Distribution) -> Any:
     """The constraint that the law's values satisfy."""
     return law.support
+
+
+def constraint_of(law: Distribution) -> Any:
+    """The constraint that single values of the law satisfy: `support` without the shapes around it."""
+    constraint = support(law)
+    while hasattr(constraint, "base_constraint"):
+        constraint = constraint.base_constraint
+    return constraint
+
+
+def to_support(law: Distribution) -> Any:
+    """The map from the real line (or space) to the law's support; where it maps single numbers, it rises.
+
+    NumPyro's own map to the numbers below a bound falls: quantiles of coordinates would be those of values in reverse.
+    """
+    found = biject_to(support(law))
+    if isinstance(constraint_of(law), constraints.less_than):
+        return ComposeTransform([AffineTransform(0.0, -1.0), found])
+    return found
 
 
 def is_gaussian(law: Distribution) -> bool:

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
-from numpyro.distributions import Distribution, biject_to
+from numpyro.distributions import Distribution
 
 from epf.errors import ModelError, UnknownParameterError, UnsupportedModelError, kind
-from epf.model._laws import draw, log_prob, support
+from epf.model._laws import draw, log_prob, support, to_support
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -175,9 +175,7 @@ class Parameters(eqx.Module):
         name = next(name for name, part in self.slices.items() if part.start <= index < part.stop)
         prior, position = self.priors[name], index - self.slices[name].start
         # The map acts element by element, so the values of the other elements do not matter.
-        return lambda value: jnp.ravel(biject_to(prior.support).inv(jnp.broadcast_to(value, prior.event_shape)))[
-            position
-        ]
+        return lambda value: jnp.ravel(to_support(prior).inv(jnp.broadcast_to(value, prior.event_shape)))[position]
 
     def unconstrain(self, vector: Float[Array, " p"]) -> Float[Array, " q"]:
         """Map parameters to unbounded coordinates; the identity where the support is the real line."""
@@ -306,7 +304,7 @@ def _allowed(value: Array, prior: Distribution) -> Bool[Array, ""]:
 def _bijection(name: str, prior: Distribution) -> Any:
     """The map from the real line (or space) to the support of a prior."""
     try:
-        return biject_to(prior.support)
+        return to_support(prior)
     except NotImplementedError:
         raise UnsupportedModelError(
             f"This method needs unbounded coordinates, and the support of {name!r} ({type(prior).__name__}) has no map to "

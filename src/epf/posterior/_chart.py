@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from numpyro.distributions import Distribution, biject_to, constraints
+from numpyro.distributions import Distribution, constraints
 
 from epf.errors import UnsupportedModelError
-from epf.model._laws import gaussian_moments, is_gaussian, support
+from epf.model._laws import constraint_of, gaussian_moments, is_gaussian, to_support
 from epf.model._parameters import Parameters
 from epf.numerics._compile import compiled_once
 from epf.numerics._keys import particle_keys, root_key
@@ -55,17 +55,14 @@ class Chart(eqx.Module):
         """The parameters at the coordinates z."""
         values = self.parameters.as_dict(z)
         priors = self.parameters.priors.items()
-        mapped = (
-            biject_to(prior.support)(values[name]) if self._is_mapped(prior) else values[name] for name, prior in priors
-        )
+        mapped = (to_support(prior)(values[name]) if self._is_mapped(prior) else values[name] for name, prior in priors)
         return jnp.concatenate([jnp.ravel(part) for part in mapped])
 
     def point(self, theta: Float[Array, " p"]) -> Float[Array, " p"]:
         """The coordinates of the parameters; the inverse of `theta`."""
         values, priors = self.parameters.as_dict(theta), self.parameters.priors.items()
         mapped = (
-            biject_to(prior.support).inv(values[name]) if self._is_mapped(prior) else values[name]
-            for name, prior in priors
+            to_support(prior).inv(values[name]) if self._is_mapped(prior) else values[name] for name, prior in priors
         )
         return jnp.concatenate([jnp.ravel(part) for part in mapped])
 
@@ -74,7 +71,7 @@ class Chart(eqx.Module):
         values, total = self.parameters.as_dict(z), self.parameters.log_prior(self.theta(z))
         for name, prior in self.parameters.priors.items():
             if self._is_mapped(prior):
-                bijection = biject_to(prior.support)
+                bijection = to_support(prior)
                 total += jnp.sum(bijection.log_abs_det_jacobian(values[name], bijection(values[name])))
         return total
 
@@ -83,7 +80,7 @@ class Chart(eqx.Module):
         return jax.jvp(self.theta, (z,), (jnp.ones_like(z),))[1]
 
     def _is_mapped(self, prior: Distribution) -> bool:
-        base = _base(prior)
+        base = constraint_of(prior)
         bounded = _interval(prior) is not None and not self.unbounded
         return not self.plain and not bounded and not isinstance(base, type(constraints.real))
 
@@ -138,16 +135,9 @@ def _search(chart: Chart) -> tuple[Array, Array]:
     return jax.vmap(ends)(jnp.arange(middle.shape[0]))
 
 
-def _base(prior: Distribution) -> Any:
-    constraint: Any = support(prior)
-    while hasattr(constraint, "base_constraint"):
-        constraint = constraint.base_constraint
-    return constraint
-
-
 def _interval(prior: Distribution) -> tuple[Any, Any] | None:
     """The bounds of a support that is an interval, None otherwise."""
-    base = _base(prior)
+    base = constraint_of(prior)
     if hasattr(base, "lower_bound") and hasattr(base, "upper_bound"):
         return base.lower_bound, base.upper_bound
     return None

@@ -126,8 +126,7 @@ class GaussianMarginals(Marginals):
     chart: Chart
 
     def cdf(self, points: Float[Array, " p"]) -> Float[Array, " p"]:
-        rising = jnp.sign(self.chart.slopes(self.centre))  # a parameter with an upper bound falls with its coordinate
-        below = jax.scipy.stats.norm.cdf(rising * (self.chart.point(points) - self.centre) / self.sd)
+        below = jax.scipy.stats.norm.cdf((self.chart.point(points) - self.centre) / self.sd)
         outside = jnp.asarray(points > self.mean, points.dtype)  # of the support, where a point has no coordinate
         return jnp.where(jnp.isnan(below), outside, below)
 
