@@ -132,3 +132,13 @@ def test_a_part_of_a_vector_depends_on_what_it_was_made_of():
     assert is_affine(lambda x, y: part(x, y, 0), jnp.ones(1), jnp.ones(2))
     assert not is_affine(lambda x, y: part(x, y, 0) ** 2, jnp.ones(1), jnp.ones(2))
     assert not is_affine(lambda y, x: part(x, y, 1), jnp.ones(2), jnp.ones(1))
+
+
+def test_every_second_entry_keeps_its_own_mark():
+    def third(v, w):
+        return jnp.concatenate([v, w])[::2][1:2]
+
+    assert depends_on(lambda w, v: third(v, w), jnp.ones(2), jnp.ones(2))
+    assert not depends_on(third, jnp.ones(2), jnp.ones(2))
+    assert not is_affine(lambda w, v: third(v, w) ** 2, jnp.ones(2), jnp.ones(2))
+    assert depends_on(lambda w, v: jnp.concatenate([third(v, w), v])[:1], jnp.ones(2), jnp.ones(2))

@@ -59,10 +59,9 @@ def _follow(jaxpr: Jaxpr, input_marks: list[Any]) -> list[Any]:
         marks = [mark(var) for var in equation.invars]
         if not any(map(np.any, marks)):
             continue
-        body = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-        body = body.jaxpr if isinstance(body, ClosedJaxpr) else body
-        if equation.primitive.name in _CALLS and body is not None and len(body.invars) == len(marks):
-            outputs = _follow(body, marks)
+        called = body(equation)
+        if equation.primitive.name in _CALLS and called is not None and len(called.jaxpr.invars) == len(marks):
+            outputs = _follow(called.jaxpr, marks)
         elif (moved := _of_vectors(equation, marks)) is not None:
             outputs = [moved]
         else:
@@ -78,7 +77,8 @@ def _of_vectors(equation: Any, marks: list[Any]) -> Any:
         parts = zip(marks, equation.invars, strict=True)
         return np.concatenate([np.broadcast_to(mark, var.aval.shape) for mark, var in parts])
     if equation.primitive.name == "slice" and np.ndim(marks[0]):
-        return marks[0][equation.params["start_indices"][0] : equation.params["limit_indices"][0]]
+        (start,), (limit,) = equation.params["start_indices"], equation.params["limit_indices"]
+        return marks[0][start : limit : (equation.params["strides"] or (1,))[0]]
     return None
 
 
