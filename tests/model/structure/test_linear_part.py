@@ -114,9 +114,20 @@ def student(mean, sd):
     return dist.StudentT(5.0, mean, sd)
 
 
+class Shocks(Level):
+    """The level moves by the product of two draws, which is not Gaussian."""
+
+    def transition(self, p, x, u):
+        return dist.Normal(jnp.zeros(3), p.sd).to_event(1)
+
+    def advance(self, x, new):
+        return jnp.stack([x[0] + new[0] * new[1], 0.95 * x[1] + new[2]])
+
+
 @pytest.mark.parametrize(
     "model",
     [
+        Shocks(),
         Changed(seen=lambda p, x: dist.Normal(jnp.sin(x[0]), jnp.exp(x[1]))),
         Changed(seen=lambda p, x: dist.Normal(jnp.where(x[0] > 0.0, x[0], 0.5 * x[0]), jnp.exp(x[1]))),
         Changed(seen=lambda p, x: dist.Normal(x[0] + 1e-4 * x[0] ** 2, jnp.exp(x[1]))),

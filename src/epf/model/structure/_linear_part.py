@@ -128,7 +128,8 @@ class _Reading:
         barred |= {i for pair in pairs if pair & noise for i in pair - noise}
         entries = _largest([i for i in states if i not in barred], pairs)
         others = tuple(i for i in states if i not in entries)
-        if barred & noise or not entries or not 0 < len(others) < self.k:
+        several = any(pair <= noise for pair in pairs)  # a product of draws is not Gaussian
+        if several or barred & noise or not entries or not 0 < len(others) < self.k:
             return None
         direct = self.k == self.n and all(self._is_direct(i) for i in states)
         apart = direct and all(self.covariance[i, j].number == 0 for i in entries for j in others)
