@@ -22,6 +22,7 @@ from epf.errors import (
     UnsupportedModelError,
 )
 from epf.model._check import check_model, check_observations
+from epf.model._series import check_series
 from models import AR, VectorAR
 
 N = dist.Normal
@@ -141,6 +142,11 @@ def test_observations_that_cannot_be_used(case):
     y, *words = BAD_OBSERVATIONS[case]
     with raises(DataError, "y ", *words):
         fit_ar(y)
+
+
+def test_rows_that_follow_others_are_counted_with_them():
+    with raises(DataError, "y is infinite", "time index 11"):
+        check_series(AR(), [0.0, np.inf], None, first=10)
 
 
 def test_the_wrong_component_of_a_row_is_named():

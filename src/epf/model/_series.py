@@ -24,7 +24,7 @@ def check_series(model: StateSpaceModel, y: Any, inputs: Any, first: int = 0) ->
     """The series as arrays; an EPFError says what is wrong with it. `first` is the number of observations before it."""
     us = check_inputs(model, inputs, check_length(y), first)
     shapes = check_model(model, None if us is None else us[0])
-    ys = check_observations(y, shapes)
+    ys = check_observations(y, shapes, first)
     check_dates(y, inputs)
     return Checked(ys, us, shapes)
 
