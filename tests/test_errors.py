@@ -298,6 +298,19 @@ def test_a_prior_that_lets_a_standard_deviation_be_negative(spread):
         epf.fit(wrong, Y, SIR)
 
 
+@pytest.mark.parametrize(
+    "law",
+    [
+        lambda p, x: epf.Sensors(N(x, p.a)),
+        lambda p, x: dist.MixtureGeneral(dist.Categorical(jnp.array([0.9, 0.1])), [N(x, 1.0), N(x, p.a)]),
+    ],
+    ids=["of a sensor", "of a component"],
+)
+def test_a_scale_that_is_negative_inside_of_a_law(law):
+    with raises(ModelError, "observation()", "scale", "not positive", "a = -"):
+        check_model(model(observation=lambda p, x, u: law(p, x)), None)
+
+
 def test_a_prior_that_lets_a_logarithm_be_nan():
     wrong = model(observation=lambda p, x, u: N(x + jnp.log(p.a), 0.5))
     with raises(ModelError, "observation()", "loc", "not a finite number", "a = -", "prior", "correct observation()"):

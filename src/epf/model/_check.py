@@ -16,7 +16,7 @@ from numpyro.distributions import Distribution, constraints
 
 from epf.errors import DataError, ModelError, kind, reason
 from epf.model._changes import notice_changes
-from epf.model._laws import draw, support
+from epf.model._laws import draw, inner_laws, support
 from epf.model._model import (
     StateSpaceModel,
     advance,
@@ -271,8 +271,7 @@ def _allowed(law: Distribution, state: Array) -> dict[tuple[str, str], Array]:
 
 def _arguments(law: Any) -> list[tuple[str, Any, Any]]:
     """The arguments of a law, and of the laws it wraps, that have a constraint: (name, constraint, value)."""
-    inner = [getattr(law, name) for name in _INNER if hasattr(law, name)]
-    if inner:
+    if inner := inner_laws(law):
         transforms = [("transform", constraints.real, leaf) for leaf in jax.tree.leaves(getattr(law, "transforms", ()))]
         return transforms + [argument for part in inner for argument in _arguments(part)]
     found = []
@@ -286,9 +285,6 @@ def _arguments(law: Any) -> list[tuple[str, Any, Any]]:
         if value is not None and not dependent and not derived:
             found.append((name, constraint, value))
     return found
-
-
-_INNER = ("base_dist", "component_distribution", "mixing_distribution")
 
 
 def _words(constraint: Any) -> str:

@@ -114,12 +114,33 @@ def to_support(law: Distribution) -> Any:
     return found
 
 
+def base_of(law: Distribution) -> Any:
+    """The law of one element, where all elements are independent and have the same kind of law."""
+    while isinstance(law, dist.Independent | dist.ExpandedDistribution):
+        law = law.base_dist
+    return law
+
+
+def components(law: Any) -> list[Any]:
+    """The components of a mixture; none of any other law."""
+    if hasattr(law, "component_distributions"):
+        return list(law.component_distributions)
+    return [law.component_distribution] if hasattr(law, "component_distribution") else []
+
+
+def inner_laws(law: Any) -> list[Any]:
+    """The laws that this one is made of."""
+    if isinstance(law, Sensors):
+        return list(law.laws)
+    base, mixing = ([getattr(law, name)] if hasattr(law, name) else [] for name in ("base_dist", "mixing_distribution"))
+    return [*base, *components(law), *mixing]
+
+
 def is_gaussian(law: Distribution) -> bool:
     """Whether the law is Gaussian: normal, independent normals, or multivariate normal."""
-    base = law
-    while isinstance(base, dist.Independent | dist.ExpandedDistribution):
-        base = base.base_dist
-    return isinstance(base, dist.Normal) or isinstance(law, dist.MultivariateNormal | dist.LowRankMultivariateNormal)
+    return isinstance(base_of(law), dist.Normal) or isinstance(
+        law, dist.MultivariateNormal | dist.LowRankMultivariateNormal
+    )
 
 
 def gaussian_moments(law: Distribution) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
@@ -190,9 +211,7 @@ def number_of_values(law: Distribution) -> int:
 
 def has_atoms(law: Any) -> bool:
     """Whether a mixture has a component that is one point: it can be drawn from, and has no density."""
-    parts = getattr(law, "component_distributions", None) or [getattr(law, "component_distribution", None)]
-    inner = [*parts, getattr(law, "base_dist", None)]
-    return any(isinstance(part, dist.Delta) or has_atoms(part) for part in inner if part is not None)
+    return any(isinstance(part, dist.Delta) or has_atoms(part) for part in inner_laws(law))
 
 
 def is_independent(law: Distribution) -> TypeGuard[dist.Independent]:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
 from epf.errors import ModelError, UnknownParameterError, UnsupportedModelError, kind
-from epf.model._laws import draw, log_prob, support, to_support
+from epf.model._laws import constraint_of, draw, log_prob, support, to_support
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -217,8 +217,8 @@ class Parameters(eqx.Module):
         """Per element of the flat vector, whether `unconstrain` maps it separately (all but simplexes and matrices)."""
         flags: list[bool] = []
         for prior in self.priors.values():
-            base = getattr(support(prior), "base_constraint", support(prior))
-            flags.extend([not support(prior).is_discrete and base.event_dim == 0] * int(np.prod(prior.event_shape)))
+            base = constraint_of(prior)
+            flags.extend([not base.is_discrete and base.event_dim == 0] * int(np.prod(prior.event_shape)))
         return tuple(flags)
 
 

@@ -5,10 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, PRNGKeyArray
-from numpyro.distributions import Distribution
 
 from epf.errors import UnsupportedModelError
-from epf.model._laws import log_prob, log_weight_observed
+from epf.model._laws import base_of, log_prob, log_weight_observed
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._shapes import Shapes, shapes_of
 from epf.model._tracing import depends_on
@@ -91,7 +90,7 @@ def check_path_is_noisy(model: StateSpaceModel, u: Array | None) -> None:
         found: list[bool] = []
 
         def value(theta: Array, law_of=law_of, found=found) -> Array:
-            law = _base(law_of(theta))
+            law = base_of(law_of(theta))
             found.append(isinstance(law, dist.Delta))
             return jnp.asarray(law.v) if isinstance(law, dist.Delta) else jnp.zeros(())
 
@@ -100,12 +99,6 @@ def check_path_is_noisy(model: StateSpaceModel, u: Array | None) -> None:
                 f"ParticleGibbs draws the parameters given the path, and {where}() depends on them without noise, so that "
                 "they would never move: use epf.PMMH."
             )
-
-
-def _base(law: Distribution) -> Distribution:
-    while isinstance(law, dist.Independent | dist.ExpandedDistribution):
-        law = law.base_dist
-    return law
 
 
 def draw_conjugate(

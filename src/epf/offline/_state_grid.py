@@ -17,11 +17,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
-from epf.model._laws import gaussian_moments, is_gaussian, observed, without_missing
+from epf.model._laws import base_of, gaussian_moments, is_gaussian, observed, without_missing
 from epf.model._tracing import depends_on, is_affine
 from epf.numerics._linear_algebra import cholesky, solve
 
@@ -50,9 +49,7 @@ def spread(law: Distribution) -> Spread:
         mean, variance = _number(law.mean), _number(law.variance)
     except NotImplementedError:
         mean = variance = jnp.asarray(jnp.nan)
-    base: Any = law
-    while isinstance(base, dist.Independent | dist.ExpandedDistribution):
-        base = base.base_dist
+    base = base_of(law)
     loc, scale = (_number(getattr(base, name, jnp.nan)) for name in ("loc", "scale"))
     usual = jnp.isfinite(mean) & jnp.isfinite(variance)
     sd = jnp.sqrt(jnp.where(usual, variance, 1.0))

@@ -18,6 +18,7 @@ import numpy as np
 from epf.errors import SettingError
 from epf.filters._base import Caveat, Info
 from epf.model._dates import as_integers
+from epf.model._laws import constraint_of
 from epf.model._model import StateSpaceModel
 from epf.offline._base import Draw, MarkovChains
 from epf.posterior._posterior import ErrorEstimate
@@ -172,8 +173,7 @@ def method_facts_of(facts: dict[str, Any]) -> MethodFacts:
 
 
 def _support(prior: Any) -> str:
-    base = getattr(prior.support, "base_constraint", prior.support)
-    return type(base).__name__.strip("_").lower()
+    return type(constraint_of(prior)).__name__.strip("_").lower()
 
 
 def _size(facts: dict[str, Any]) -> int:

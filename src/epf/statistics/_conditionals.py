@@ -22,7 +22,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.model._laws import gaussian_moments, is_gaussian
+from epf.model._laws import base_of, gaussian_moments, is_gaussian
 from epf.model._parameters import Parameters
 from epf.model.structure._algebra import ONE, Atom, Product, Sum
 from epf.model.structure._structure import Structure
@@ -66,7 +66,7 @@ class Conditionals(eqx.Module):
             if is_gaussian(prior):
                 normal += _quadratic(prior, places, normal, products)
             for family, (kind, of_prior) in _FAMILIES.items():
-                if isinstance(base := _base(prior), kind):
+                if isinstance(base := base_of(prior), kind):
                     numbers = jnp.stack([jnp.broadcast_to(one, prior.event_shape).ravel() for one in of_prior(base)])
                     found = [i for i in places if all(_function(p, i, family)[0] is not None for p in products)]
                     others += [(i, family) for i in found]
@@ -129,13 +129,6 @@ def _functions(structure: Structure) -> list[Sum]:
     return [*structure.plain[0], *structure.mixed[0]]
 
 
-def _base(prior: dist.Distribution) -> dist.Distribution:
-    """The law of one element, if all elements are independent."""
-    while isinstance(prior, dist.Independent | dist.ExpandedDistribution):
-        prior = prior.base_dist
-    return prior
-
-
 def _quadratic(prior: dist.Distribution, places: list[int], block: list[int], products: list[Product]) -> list[int]:
     """The elements of a parameter that can join a block; all or none if the prior ties them to each other."""
     found: list[int] = []
@@ -143,7 +136,7 @@ def _quadratic(prior: dist.Distribution, places: list[int], block: list[int], pr
         tried = frozenset([*block, *found, i])
         if all(_powers(product, tried)[0] is not None for product in products):
             found.append(i)
-    return found if isinstance(_base(prior), dist.Normal) or len(found) == int(np.prod(prior.event_shape)) else []
+    return found if isinstance(base_of(prior), dist.Normal) or len(found) == int(np.prod(prior.event_shape)) else []
 
 
 def _normal_prior(params: Parameters, block: list[int]) -> tuple[Float[Array, " q"], Float[Array, "q q"]]:

@@ -32,7 +32,7 @@ from numpyro.distributions import (
 from numpyro.distributions.transforms import ExpTransform, IdentityTransform, SigmoidTransform
 
 from epf.filters._bank import LOST, Seen
-from epf.model._laws import draw, log_prob, log_weight_observed, support
+from epf.model._laws import constraint_of, draw, log_prob, log_weight_observed, support
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters
 from epf.numerics._range import DROP, Range, where_it_matters
@@ -253,8 +253,7 @@ def _has_atoms(law: Any) -> bool:
 
 def _kind(law: Any) -> str:
     """What the values of a law are; a range with bounds of its own counts as any number."""
-    allowed = support(law)
-    to = biject_to(getattr(allowed, "base_constraint", allowed))
+    to = biject_to(constraint_of(law))
     return next((kind for kind, transform in _COORDINATES.items() if type(to) is type(transform)), "real")
 
 

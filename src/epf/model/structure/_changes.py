@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations, product
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from epf.model._laws import support
+from epf.model._laws import constraint_of
 from epf.model._parameters import Parameters
 
 MOST_VALUES = 4  # elements of an array, of a finite state or coordinates that are exchanged in all orders
@@ -83,7 +82,7 @@ def _supports(params: Parameters) -> list[tuple[float, float] | None]:
     """Per element, the ends of its support if it has a coordinate of its own."""
     found: list[tuple[float, float] | None] = []
     for prior in params.priors.values():
-        allowed: Any = getattr(support(prior), "base_constraint", support(prior))
+        allowed = constraint_of(prior)
         if allowed.event_dim or allowed.is_discrete:
             found += [None] * int(np.prod(prior.event_shape))
             continue

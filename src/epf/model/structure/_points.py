@@ -3,15 +3,13 @@
 No law is sampled, as compiling that would take seconds: normal numbers are mapped to the supports.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 from numpyro.distributions.transforms import biject_to
 
-from epf.model._laws import support
+from epf.model._laws import constraint_of, support
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters
 from epf.model._sensors import Sensors
@@ -30,7 +28,7 @@ def scattered(law: Distribution, free: Float[Array, " longest"]) -> Float[Array,
     """A value of the law's support, from normal numbers."""
     if isinstance(law, Sensors):
         return jnp.stack([scattered(one, free[i:]) for i, one in enumerate(law.laws)])
-    allowed: Any = getattr(support(law), "base_constraint", support(law))
+    allowed = constraint_of(law)
     if allowed.is_discrete:
         low = getattr(allowed, "lower_bound", 0)
         high = getattr(allowed, "upper_bound", low + 3)

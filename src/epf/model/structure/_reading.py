@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array
 from numpyro.distributions import Distribution, constraints
 
-from epf.model._laws import is_independent, support
+from epf.model._laws import constraint_of, is_independent, support
 from epf.model._model import StateSpaceModel, first_law, newest, observation_law, parameters, transition_law
 from epf.model._parameters import Parameters, Values
 from epf.model._sensors import Sensors
@@ -93,7 +93,7 @@ def _components(law: Distribution, value: Array) -> tuple[Array, Array]:
     if has_components(law):
         base = base.base_dist
     allowed = support(base)
-    plain = isinstance(getattr(allowed, "base_constraint", allowed), type(constraints.real))
+    plain = isinstance(constraint_of(base), type(constraints.real))
     inside = jnp.ones(value.shape if has_components(law) else (), bool) if plain else jnp.asarray(allowed(value))
     value = jnp.asarray(value).astype(int) if allowed.is_discrete else value
     return jnp.asarray(base.log_prob(value), float), inside
@@ -123,7 +123,7 @@ def theta_atoms(algebra: Functions, params: Parameters) -> np.ndarray:
 
 def _never_negative(law: Distribution) -> bool:
     """Whether the support of a law is known to have no negative numbers."""
-    base: Any = getattr(support(law), "base_constraint", support(law))
+    base = constraint_of(law)
     low = getattr(base, "lower_bound", -1.0)
     return isinstance(base, type(constraints.simplex)) or (
         not isinstance(low, Tracer) and bool(np.all(np.asarray(low) >= 0.0))

@@ -25,7 +25,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
 from numpyro.distributions import constraints
 
-from epf.model._laws import log_prob, number_of_values, support
+from epf.model._laws import constraint_of, log_prob, number_of_values
 from epf.model._model import (
     TIME_COLUMNS,
     StateSpaceModel,
@@ -268,8 +268,7 @@ def _state_changes(
 
 
 def _is_real(law) -> bool:
-    allowed = getattr(support(law), "base_constraint", support(law))
-    return isinstance(allowed, type(constraints.real) | type(constraints.real_vector))
+    return isinstance(constraint_of(law), type(constraints.real))
 
 
 def _key(change: Change) -> tuple:

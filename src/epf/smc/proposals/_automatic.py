@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import constraints
 
-from epf.model._laws import gaussian_of, has_atoms, is_gaussian, support
+from epf.model._laws import constraint_of, gaussian_of, has_atoms, is_gaussian
 from epf.model._model import (
     StateSpaceModel,
     first_row,
@@ -89,8 +89,7 @@ def fitting(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, e
     linear_gaussian = is_linear_gaussian(model, p, x_prev, u)
     if is_gaussian(gaussian_of(transition)[0]):
         return Optimal() if linear_gaussian and is_gaussian(transition) else Linearised()
-    everywhere = support(transition) in (constraints.real, constraints.real_vector)
-    everywhere = everywhere or getattr(support(transition), "base_constraint", None) is constraints.real
+    everywhere = isinstance(constraint_of(transition), type(constraints.real))
     if linear_gaussian and everywhere:
         return Defensive(0.5) if even else Defensive()
     return Interpolated() if everywhere and has_scale(transition) else Bootstrap()

@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 
 from epf.errors import UnsupportedModelError
-from epf.model._laws import centre, draw, log_prob, observed, support
+from epf.model._laws import centre, components, draw, log_prob, observed, support
 from epf.model._model import StateSpaceModel, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import count, number
@@ -174,9 +174,7 @@ def has_scale(law: Distribution) -> bool:
 
 def _parts(law: Any) -> list[Any]:
     """The components of a mixture, or the law itself."""
-    if hasattr(law, "component_distributions"):
-        return list(law.component_distributions)
-    return [getattr(law, "component_distribution", law)]
+    return components(law) or [law]
 
 
 def _placed(law: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
