@@ -233,6 +233,24 @@ def test_the_joint_distribution_test_sees_a_lag_that_is_forgotten():
     assert p.min() < 1e-6
 
 
+class Laplace(AR):
+    def transition(self, p, x, u):
+        return dist.Laplace(p.a * x, 1.0)
+
+
+def test_a_reference_that_nothing_was_seen_of_counts_as_much_as_others():
+    """Also far out, where a proposal's own density is not that of the transition."""
+    method = epf.ParticleGibbs(particles=2, ahead=0, proposal=epf.proposals.Interpolated())
+    reference, y = Path(jnp.zeros(()), jnp.full(1, 30.0)), jnp.full(1, jnp.nan)
+
+    def followed(key):
+        path = method.path(key, Laplace(), jnp.array([0.5, 1.0]), reference, jnp.asarray(True), y, None)
+        return path.new[0] == 30.0
+
+    share = jnp.mean(jax.jit(jax.vmap(followed))(particle_keys(root_key(0), 2000)))
+    assert share == pytest.approx(0.5, abs=5 * 0.5 / np.sqrt(2000))
+
+
 class Stable(AR):
     """AR with two unknowns of which no draw explodes: where it does, the posterior is a needle that no chain finds."""
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._bank import Filters
 from epf.filters._particle import finite, propose, start
-from epf.model._laws import log_prob, log_weight_observed
+from epf.model._laws import log_prob, log_weight_observed, observed
 from epf.model._model import StateSpaceModel, advance, observation_law, parameters, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import count, instance
@@ -182,6 +182,7 @@ class ParticleGibbs(MarkovChains):
             _, reference_weight = self.proposal.propose(k_move, model, p, x_prev[..., -1], y, u, reference.new[t])
             new = _with_reference(new, reference.new[t], conditional)
             x = _with_reference(x, advance(model, x_prev[..., -1], reference.new[t]), conditional)
+            reference_weight = jnp.where(jnp.any(observed(y)), reference_weight, 0.0)  # as of the others
             log_weights = _with_reference(log_weights, reference_weight, conditional)
             sound = finite(new) & finite(x)
             x = jnp.where(sound, x, jnp.where(finite(x_prev), x_prev, 0.0))
