@@ -108,15 +108,19 @@ class ParticleGibbs(MarkovChains):
         path = Path(jnp.zeros((self.chains, *shapes.state)), jnp.zeros((self.chains, steps, *shapes.new)))
         nothing = jnp.zeros((steps, *shapes.state))
         variance = jnp.diagonal(points.covariance)
+        begun = jnp.any(jnp.isfinite(points.log_likelihood))
         return Paths(
             jnp.asarray(0),
-            points.theta,
+            jnp.where(begun, points.theta, jnp.nan),
             path,
             Window(jnp.mean(points.free, axis=0), _WIDE * jnp.sqrt(variance)),
             jnp.mean(points.free, axis=0),
             variance,
             Moments(jnp.zeros(()), nothing, nothing),
         )
+
+    def has_begun(self, state: Paths) -> Bool[Array, ""]:
+        return ~jnp.any(jnp.isnan(state.theta))
 
     def step(
         self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Paths
