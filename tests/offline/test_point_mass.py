@@ -12,6 +12,7 @@ import pytest
 import epf
 from epf.errors import AccuracyWarning, SettingError, UnsupportedModelError
 from epf.filters._base import Info
+from epf.model._check import check_inputs
 from epf.numerics._keys import root_key
 from epf.offline._grid_posterior import GridPosterior
 from epf.offline._point_mass import PointMass, run
@@ -405,6 +406,19 @@ def test_models_it_cannot_serve(model, sentence):
 
     with pytest.raises(UnsupportedModelError, match=sentence):
         jax.eval_shape(trace)
+
+
+class Driven(AR):
+    def transition(self, p, x, u, t):
+        return dist.Normal(p.a * x + u[0] / (1.0 + t), jnp.sqrt(p.v))
+
+
+def test_nodes_of_a_gaussian_transition_that_needs_inputs():
+    inputs = check_inputs(Driven(), np.ones(3), 3)
+    assert PointMass().bind(Driven(), inputs[0]).of_state.count == 129
+    assert PointMass().bind(Driven()).of_state.count == 201  # nothing is known of it yet
+    posterior, _ = jax.eval_shape(lambda ys, us: run(PointMass(grid=5), Driven(), ys, us), jnp.zeros(3), inputs)
+    assert posterior.x.shape == (25, 129)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ posterior mass of theta_j. The only error is that of the quadrature, which falls
 the nodes resolve the densities: double `nodes` and the points of `grid` to check that nothing changes.
 """
 
-from contextlib import suppress
 from typing import Any
 
 import equinox as eqx
@@ -14,10 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.errors import ModelError, UnsupportedModelError
+from epf.errors import UnsupportedModelError
 from epf.filters._base import BoundFilter, Filter, Info
 from epf.model._laws import is_gaussian
-from epf.model._model import StateSpaceModel, initial_law, parameters, state_shape, traced, transition_law
+from epf.model._model import (
+    StateSpaceModel,
+    initial_law,
+    may_lack_inputs,
+    parameters,
+    state_shape,
+    traced,
+    transition_law,
+)
 from epf.model._parameters import Parameters
 from epf.model._series import check_series
 from epf.model._settings import Rule, count, is_number, is_whole, number, require_count, setting
@@ -92,7 +99,7 @@ class PointMass(Filter):
         Chart.of_real_line(params)  # refuses parameters that are discrete or bound to others
         _check_state(shape)
         refuse_atoms(model, u)
-        count = self.nodes or (_NODES if _moves_gaussian(model) else _NODES_OF_HEAVY_TAILS)
+        count = self.nodes or (_NODES if _moves_gaussian(model, u) else _NODES_OF_HEAVY_TAILS)
         return BoundPointMass(model, params, self, StateFilter(count, self.width, self.states, shape))
 
     @property
@@ -212,7 +219,7 @@ class BoundPointMass(BoundFilter):
 @compiled
 def run(method: PointMass, model: StateSpaceModel, ys: Array, us: Array | None) -> tuple[GridPosterior, Info]:
     """The posterior after a whole series, and the Info of each step; compiles faster than a fit with its history."""
-    bound, key = method.bind(model), root_key(0)  # the key is unused: nothing is random
+    bound, key = method.bind(model, None if us is None else us[0]), root_key(0)  # the key is unused: nothing is random
 
     def one(state: PointMasses, at: tuple[Array, Array | None]) -> tuple[PointMasses, Info]:
         return bound.step(key, state, *at)
@@ -226,11 +233,11 @@ def _batch(nodes: int) -> int:
     return max(1, (2**15 if jax.default_backend() == "cpu" else 2**26) // nodes**2)
 
 
-def _moves_gaussian(model: StateSpaceModel) -> bool:
-    """Whether the transition is Gaussian; False for a model with inputs, where it cannot be known here."""
+def _moves_gaussian(model: StateSpaceModel, u: Array | None) -> bool:
+    """Whether the transition is Gaussian; False where it cannot be known, as inputs are missing."""
     x = jnp.zeros(state_shape(model))
-    with suppress(ModelError):
-        return traced(model, lambda p: is_gaussian(transition_law(model, p, x, None)))
+    with may_lack_inputs(model, u):
+        return traced(model, lambda p: is_gaussian(transition_law(model, p, x, u)))
     return False
 
 
