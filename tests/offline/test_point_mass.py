@@ -320,9 +320,8 @@ class KnownStart(AR):
         return x + new
 
 
-@pytest.mark.parametrize("states", [None, (-6.0, 6.0)])
-def test_a_known_start_increments_and_nothing_unknown(float64, states):
-    result = answer(KnownStart(), Y, PointMass(nodes=65, states=states))
+def test_a_known_start_increments_and_nothing_unknown(float64):
+    result = answer(KnownStart(), Y, PointMass(nodes=65))
     means, covariances, evidence = kalman(0.8, 0.5, 1.0, 0.25, 1.5, 0.0, Y)
     assert result.posterior.mean == {}
     assert result.log_evidence == pytest.approx(evidence, abs=1e-6)
@@ -432,7 +431,6 @@ def test_nodes_of_a_gaussian_transition_that_needs_inputs():
         ({"grid": {"a": [0.0, 0.5, 0.2]}}, "increasing"),
         ({"grid": {"a": "all"}}, "array of values"),
         ({"width": 0.0}, "width=0.0"),
-        ({"states": (1.0, 1.0)}, "states"),
     ],
 )
 def test_settings_out_of_range(settings, sentence):

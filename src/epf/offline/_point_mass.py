@@ -27,7 +27,7 @@ from epf.model._model import (
 )
 from epf.model._parameters import Parameters
 from epf.model._series import check_series
-from epf.model._settings import Rule, count, is_number, is_whole, number, require_count, setting
+from epf.model._settings import Rule, count, is_whole, number, require_count, setting
 from epf.model._trial import refuse_atoms
 from epf.numerics._compile import compiled
 from epf.numerics._keys import root_key
@@ -62,19 +62,13 @@ def _is_grid(value: Any) -> bool:
     return isinstance(value, dict) or (is_whole(value) and value >= 3)
 
 
-def _is_range(value: Any) -> bool:
-    pair = isinstance(value, tuple) and len(value) == 2 and all(is_number(end) and np.isfinite(end) for end in value)
-    return pair and value[0] < value[1]
-
-
 class PointMass(Filter):
     """The exact posterior on grids, for a one-dimensional state and at most two parameters.
 
     `nodes` is the number of nodes of the state per theta, by default 129, or 201 where the transition is not Gaussian.
     `grid` is the number of points per parameter (201 for one, 61 for two), which then cover the prior; or by name a range
     (low, high), (low, high, points), or an array of values. The nodes cover `width` standard deviations of the state's
-    density to each side, or the fixed range `states` (low, high), for models in which neither the transition nor the
-    observation bounds the state. `refined` narrows the grid to the posterior.
+    density to each side. `refined` narrows the grid to the posterior.
 
     Two figures say whether the grids were fine enough. `result.posterior.step_error` estimates the largest relative error
     of a step's likelihood so far: raise `nodes` (and `width`, if there are outliers) if it is not small. `ess` in the
@@ -89,9 +83,6 @@ class PointMass(Filter):
     nodes: int | None = count(None, least=3, optional=True)
     grid: Any = setting(None, Rule(_is_grid, _GRID_WORDS), optional=True, converter=as_grid)
     width: float = number(6.0, above=0.0, below=30.0)
-    states: tuple[float, float] | None = setting(
-        None, Rule(_is_range, "a range (low, high) of the state"), optional=True
-    )
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundPointMass":
         params, shape = parameters(model), state_shape(model)
@@ -100,7 +91,7 @@ class PointMass(Filter):
         _check_state(shape)
         refuse_atoms(model, u)
         count = self.nodes or (_NODES if _moves_gaussian(model, u) else _NODES_OF_HEAVY_TAILS)
-        return BoundPointMass(model, params, self, StateFilter(count, self.width, self.states, shape))
+        return BoundPointMass(model, params, self, StateFilter(count, self.width, shape))
 
     @property
     def remedies(self) -> dict[str, str]:
@@ -133,7 +124,7 @@ class PointMass(Filter):
                 nodes = np.asarray(axis.nodes, float)
                 low, high = nodes[max(inside[0] - 1, 0)], nodes[min(inside[-1] + 1, len(nodes) - 1)]
                 grid[label] = Span(np.asarray(low), np.asarray(high), len(nodes))
-            method = PointMass(self.nodes, grid, self.width, self.states)
+            method = PointMass(self.nodes, grid, self.width)
         return method
 
 
@@ -205,10 +196,7 @@ class BoundPointMass(BoundFilter):
         settings, axes = self.settings, jax.eval_shape(self._axes)
         labels = self.parameters.labels
         grid = [f"{axis.nodes.shape[0]} points of {name}" for axis, name in zip(axes, labels, strict=True)]
-        reach = f"{settings.width:g} standard deviations to each side"
-        if settings.states is not None:
-            reach = f"from {settings.states[0]:g} to {settings.states[1]:g}"
-        nodes = f"{self.of_state.count} nodes, {reach}"
+        nodes = f"{self.of_state.count} nodes, {settings.width:g} standard deviations to each side"
         return {"method": "PointMass", "state": nodes, "grid": " x ".join(grid) or "one point"}
 
     def _axes(self) -> tuple[Axis, ...]:

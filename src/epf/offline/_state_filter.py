@@ -24,15 +24,14 @@ from epf.model._laws import is_gaussian, log_prob, log_weight_observed, observed
 from epf.model._model import StateSpaceModel, advance, observation_law, transition_law
 from epf.model._parameters import Values
 from epf.model._tracing import is_affine
-from epf.offline._state_grid import Nodes, Spread, between, coarseness, linear_observation, place, rounding, spread
+from epf.offline._state_grid import Spread, coarseness, linear_observation, place, rounding, spread
 
 
 class StateFilter(eqx.Module):
-    """A grid of `count` nodes over `width` standard deviations to each side, or over the fixed range `states`."""
+    """A grid of `count` nodes over `width` standard deviations to each side."""
 
     count: int
     width: float
-    states: tuple[float, float] | None
     shape: tuple[int, ...]
 
     def start(self, law: Distribution) -> tuple[Float[Array, " nodes"], Float[Array, " nodes"]]:
@@ -41,7 +40,8 @@ class StateFilter(eqx.Module):
             x = jnp.broadcast_to(jnp.ravel(jnp.asarray(law.v, float)), (self.count,))
             return x, jnp.where(jnp.arange(self.count) == self.count // 2, 0.0, -jnp.inf)
         at = jax.tree.map(lambda part: part[None], spread(law))
-        nodes, _ = self._place(at, is_gaussian(law), jnp.zeros(1), jnp.zeros(()), jnp.zeros(()))
+        none = jnp.zeros(())
+        nodes, _ = place(at, is_gaussian(law), jnp.zeros(1), none, none, self.count, self.width)
         log_density = jax.vmap(lambda x: log_prob(law, x.reshape(law.event_shape)))(nodes.x)
         return nodes.x, _normalised(log_density + nodes.log_weight)
 
@@ -71,7 +71,8 @@ class StateFilter(eqx.Module):
         there = log_mass > -jnp.inf
         leads_to = jax.vmap(lambda x: transition(x).spread())(jnp.where(there, x, x[jnp.argmax(log_mass)]))
         gaussian = is_gaussian(transition(jnp.zeros(())).law)
-        nodes, beyond = self._place(leads_to, gaussian, log_mass, *linear_observation(observation, y))
+        seen = linear_observation(observation, y)
+        nodes, beyond = place(leads_to, gaussian, log_mass, *seen, self.count, self.width)
 
         def from_node(x: Float[Array, ""], log_mass: Float[Array, ""]) -> Float[Array, " nodes"]:
             return jnp.where(log_mass > -jnp.inf, log_mass + jax.vmap(transition(x).log_density)(nodes.x), -jnp.inf)
@@ -91,18 +92,6 @@ class StateFilter(eqx.Module):
             beyond + coarseness(leads_to, gaussian, log_mass) + mass[0] + mass[-1] + half**2 + rounding(nodes.x, mass)
         )
         return nodes.x, after, increment, error
-
-    def _place(
-        self,
-        laws: Spread,
-        gaussian: bool,
-        log_mass: Float[Array, " old"],
-        precision: Float[Array, ""],
-        information: Float[Array, ""],
-    ) -> tuple[Nodes, Float[Array, ""]]:
-        if self.states is not None:
-            return between(*self.states, self.count), jnp.zeros(())
-        return place(laws, gaussian, log_mass, precision, information, self.count, self.width)
 
 
 class Move(eqx.Module):

@@ -138,7 +138,7 @@ def rounding(x: Float[Array, " nodes"], mass: Float[Array, " nodes"]) -> Float[A
     return jnp.sum(jnp.where(mass[1:] > 0.0, mass[1:] * jnp.square(ulps / gap), 0.0))
 
 
-def between(low: Float[Array, ""] | float, high: Float[Array, ""] | float, count: int) -> Nodes:
+def between(low: Float[Array, ""], high: Float[Array, ""], count: int) -> Nodes:
     """Equally spaced nodes with equal weights: nothing converges faster for a smooth density that vanishes at both ends."""
     step = (high - low) / (count - 1)
     return Nodes(low + step * jnp.arange(count), jnp.broadcast_to(jnp.log(step), (count,)))
