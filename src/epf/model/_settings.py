@@ -14,7 +14,7 @@ A class of settings derives from `Settings` and declares each field with one of 
 
 `Walk(steps=0)` then raises `SettingError: Walk(steps=0): must be a whole number, 1 or more.` The message names the class
 that the user called, so a subclass needs nothing of its own. Without a default (`count(least=1)`) a setting is required.
-`words` replaces the text after "must be"; `static=True` is that of `eqx.field`. NumPy scalars and arrays without axes
+`words` replaces the text after "must be"; `static` is that of `eqx.field`. NumPy scalars and arrays without axes
 become plain Python numbers, so that the setting is known when a filter is compiled.
 
 `require_count` and `require_number` check the arguments of functions in the same words.
@@ -94,40 +94,28 @@ def count(default: Any = REQUIRED, *, least: int = 1, optional: bool = False, wo
     return setting(default, _count_rule(least), optional=optional, words=words, static=static)
 
 
-def number(
-    default: Any = REQUIRED,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    optional: bool = False,
-    words: str = "",
-    static: bool = False,
-):
+def number(default: Any = REQUIRED, *, optional: bool = False, words: str = "", **bounds: float):
     """A finite number in [low, high] or (above, below); the two kinds of bounds may be mixed."""
-    return setting(default, _number_rule(low, high, above, below), optional=optional, words=words, static=static)
+    return setting(default, _number_rule(**bounds), optional=optional, words=words)
 
 
-def flag(default: Any = REQUIRED, *, static: bool = False):
+def flag(default: Any = REQUIRED):
     """True or False."""
-    return setting(default, Rule(lambda value: isinstance(value, bool), "True or False"), static=static)
+    return setting(default, Rule(lambda value: isinstance(value, bool), "True or False"))
 
 
-def one_of(default: Any, *choices: Any, words: str = "", static: bool = False):
+def one_of(default: Any, *choices: Any):
     """One of a few values."""
     kinds = tuple({type(choice) for choice in choices})  # an array is not compared with them
     rule = Rule(lambda value: isinstance(value, kinds) and value in choices, f"one of {', '.join(map(repr, choices))}")
-    return setting(default, rule, words=words, static=static)
+    return setting(default, rule)
 
 
-def instance(
-    default: Any = REQUIRED, *kinds: type, example: str, optional: bool = False, words: str = "", static: bool = False
-):
+def instance(default: Any = REQUIRED, *kinds: type, example: str, optional: bool = False):
     """An instance of one of the classes `kinds`; `example` shows the user how to make one."""
     article = "an" if kinds[0].__name__[0] in "AEIO" else "a"
     rule = Rule(lambda value: isinstance(value, kinds), f"{article} {kinds[0].__name__.lower()} such as {example}")
-    return setting(default, rule, optional=optional, words=words, static=static)
+    return setting(default, rule, optional=optional)
 
 
 def setting(
@@ -151,18 +139,9 @@ def require_count(function: str, argument: str, value: object, least: int = 1) -
     return int(value)  # pyright: ignore[reportArgumentType]  the rule has seen that it is a number
 
 
-def require_number(
-    function: str,
-    argument: str,
-    value: object,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> float:
+def require_number(function: str, argument: str, value: object, **bounds: float) -> float:
     """The argument of a function as a finite number between bounds, as in `number`."""
-    _require(_number_rule(low, high, above, below), f"{function}({argument}={value!r})", value)
+    _require(_number_rule(**bounds), f"{function}({argument}={value!r})", value)
     return float(value)  # pyright: ignore[reportArgumentType]  the rule has seen that it is a number
 
 
@@ -229,7 +208,9 @@ def _count_rule(least: int) -> Rule:
     return Rule(lambda value: is_whole(value) and least <= value < _TOO_MANY, words, _TOO_MANY)
 
 
-def _number_rule(low: float | None, high: float | None, above: float | None, below: float | None) -> Rule:
+def _number_rule(
+    low: float | None = None, high: float | None = None, above: float | None = None, below: float | None = None
+) -> Rule:
     def holds(value: object) -> bool:
         return (
             is_number(value)
