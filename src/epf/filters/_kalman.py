@@ -39,6 +39,7 @@ from epf.model._model import (
     observation_law,
     parameters,
     state_shape,
+    traced_at,
     transition_law,
 )
 from epf.model._parameters import Parameters, Values
@@ -160,7 +161,7 @@ class BoundKalman(BoundFilter):
             z = self.require_states(theta, u)
             self._require_linear("observation()", gaussian_moments, lambda z: self._observation(z, u)[0], z)
 
-        jax.eval_shape(trace, jax.ShapeDtypeStruct((self.parameters.size,), jnp.zeros(()).dtype))
+        traced_at(self.parameters.size, trace)
         other = next((name for name, prior in self.parameters.priors.items() if not is_gaussian(prior)), None)
         if self.settings.exact and other is not None:
             raise self._refusal(f"the prior of {other!r}", f"is {type(self.parameters.priors[other]).__name__}")

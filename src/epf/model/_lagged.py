@@ -4,7 +4,6 @@ The state of `Lagged(model, k)` is (x_t, x_t-1, ..., x_t-k) in one vector, newes
 of the model, and `advance` shifts the rest. The filtering distribution of the last entries is p(x_t-k | y_1:t).
 """
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -12,7 +11,7 @@ from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from epf.model._laws import gaussian_moments, is_gaussian, is_independent
-from epf.model._model import KeepsStates, StateSpaceModel, advance, forward, initial_law, parameters
+from epf.model._model import KeepsStates, StateSpaceModel, advance, forward, initial_law, state_shape
 from epf.model._parameters import Values
 from epf.model._settings import Settings, count
 
@@ -34,15 +33,7 @@ class Lagged(KeepsStates, Settings):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one state of `model`."""
-        found: list[tuple[int, ...]] = []
-        params = parameters(self.model)
-
-        def trace(theta: Array) -> Array:
-            found.append(tuple(initial_law(self.model, params.named(theta)).event_shape))
-            return theta
-
-        eqx.filter_eval_shape(trace, jnp.zeros(params.size))
-        return found[0]
+        return state_shape(self.model)
 
     def newest(self, x: Array) -> Array:
         """The newest state in a vector of states; axes after the first are kept."""

@@ -112,11 +112,14 @@ def state_shape(model: StateSpaceModel) -> tuple[int, ...]:
 
 def traced(model: StateSpaceModel, question: Callable[[Values], Any]) -> Any:
     """The answer to a question about the laws of a model; its parameters are only traced, so nothing is computed."""
-    params, answers = parameters(model), []
-    jax.eval_shape(
-        lambda theta: answers.append(question(params.named(theta))),
-        jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype),
-    )
+    params = parameters(model)
+    return traced_at(params.size, lambda theta: question(params.named(theta)))
+
+
+def traced_at(size: int, question: Callable[[Array], Any]) -> Any:
+    """The answer to a question about so many numbers that are only traced."""
+    answers = []
+    jax.eval_shape(lambda theta: answers.append(question(theta)), jax.ShapeDtypeStruct((size,), jnp.zeros(()).dtype))
     return answers[-1]
 
 

@@ -22,7 +22,7 @@ from numpyro.distributions import Distribution
 
 from epf.errors import SettingError, UnsupportedModelError
 from epf.model._laws import gaussian_moments, is_gaussian, log_prob, log_prob_observed, observed, without_missing
-from epf.model._model import StateSpaceModel, first_law, initial_law, newest, observation_law, transition_law
+from epf.model._model import StateSpaceModel, first_law, initial_law, newest, observation_law, traced_at, transition_law
 from epf.model._tracing import depends_on
 from epf.numerics._linear_algebra import cholesky, solve_lower
 from epf.polynomial._basis import Basis, Chebyshev, Monomial, from_values
@@ -132,9 +132,8 @@ def plan_expansions(
 ) -> dict[str, Expansion | None]:
     """How each law of a model is expanded; `u` is a row of its inputs, if it has any."""
     params = chart.parameters
-    found: dict[str, Expansion | None] = {}
 
-    def trace(z: Float[Array, " p"]) -> None:
+    def plans(z: Float[Array, " p"]) -> dict[str, Expansion | None]:
         p = params.named(chart.theta(z))
         x = jnp.zeros(initial_law(model, p).event_shape)
         new = jnp.zeros(transition_law(model, p, x, u).event_shape)
@@ -148,11 +147,9 @@ def plan_expansions(
             "transition": (law(lambda p: transition_law(model, p, x, u)), new),
             "observation": (law(lambda p: observation_law(model, p, x, u)), y),
         }
-        for where, (of, value) in laws.items():
-            found[where] = plan(where, of, value, params.size, approximation)
+        return {where: plan(where, of, value, params.size, approximation) for where, (of, value) in laws.items()}
 
-    jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-    return found
+    return traced_at(params.size, plans)
 
 
 def _default_order(form: str, p: int) -> int:

@@ -9,7 +9,6 @@ over the points of the smooth function through them.
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +17,7 @@ from jaxtyping import Array, Float
 from epf.errors import UnsupportedModelError
 from epf.filters._kalman import Kalman
 from epf.model._laws import is_gaussian
-from epf.model._model import StateSpaceModel, known, parameters
+from epf.model._model import StateSpaceModel, known, parameters, traced_at
 from epf.model._parameters import Parameters
 from epf.model.structure._symmetries import Symmetries
 from epf.numerics._remembered import remembered
@@ -105,10 +104,7 @@ def _served(model: StateSpaceModel, u: Array | None, names: tuple[str, ...]) -> 
     """Whether a Kalman filter can learn these exactly once the others are known."""
     rest = without(parameters(model), names)
     try:
-        jax.eval_shape(
-            lambda theta: eqx.filter(Kalman().bind(known(model, theta, rest), u), eqx.is_array),
-            jax.ShapeDtypeStruct((rest.size,), jnp.zeros(()).dtype),
-        )
+        traced_at(rest.size, lambda theta: Kalman().bind(known(model, theta, rest), u))
     except UnsupportedModelError:
         return False
     return True

@@ -16,7 +16,7 @@ from epf.filters._bank import Seen
 from epf.filters._gaussian import Gaussian
 from epf.filters._kalman import BoundKalman, Kalman, Split
 from epf.filters.marginal._coefficients import Coefficients, without
-from epf.model._model import StateSpaceModel, known, parameters
+from epf.model._model import StateSpaceModel, known, parameters, traced_at
 from epf.model._shapes import shapes_of
 from epf.numerics._remembered import remembered
 
@@ -73,20 +73,17 @@ class KalmanFilters(eqx.Module):
     @remembered
     def of(cls, model: StateSpaceModel, u: Array | None) -> "KalmanFilters | None":
         """The filters for this model, or None if it is not linear and Gaussian given theta."""
-        params = parameters(model)
-        found: list[tuple[int, ...]] = []
 
-        def trace(theta: Array) -> None:
+        def shape(theta: Array) -> tuple[int, ...]:
             bound = Kalman().bind(known(model, theta), u)
             y = jnp.zeros(shapes_of(model, u).observation)
             bound.step(jax.random.key(0), bound.init(jax.random.key(0)), y, u)
-            found.append(bound.split.shape)
+            return bound.split.shape
 
         try:
-            jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+            return cls(traced_at(parameters(model).size, shape))
         except UnsupportedModelError:
             return None
-        return cls(found[0])
 
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> KalmanBank:
         """Filters before the first observation."""

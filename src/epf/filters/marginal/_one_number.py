@@ -15,7 +15,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.errors import UnsupportedModelError
 from epf.filters._kalman import BoundKalman, Kalman, Split, start_moments
 from epf.model._laws import draw, log_weights_observed
-from epf.model._model import KeepsStates, StateSpaceModel, initial_law, known, observation_law, parameters, state_shape
+from epf.model._model import (
+    KeepsStates,
+    StateSpaceModel,
+    initial_law,
+    known,
+    observation_law,
+    parameters,
+    state_shape,
+    traced_at,
+)
 from epf.model._parameters import Values
 from epf.model._tracing import has_steps
 from epf.numerics._compile import evaluated, options
@@ -31,7 +40,7 @@ LogParts = Callable[[Float[Array, " n"]], Float[Array, " parts"]]
 @remembered
 def parts_of(model: StateSpaceModel, u: Array | None) -> tuple[bool, ...]:
     """For each part of y, whether it depends on one linear function of x; none if x is not linear and Gaussian."""
-    params, shape = parameters(model), state_shape(model)
+    shape = state_shape(model)
     if isinstance(model, KeepsStates) or len(shape) != 1:
         return ()
 
@@ -41,7 +50,7 @@ def parts_of(model: StateSpaceModel, u: Array | None) -> tuple[bool, ...]:
         BoundKalman(given, none, Kalman(), Split(none, shape)).require_states(jnp.zeros(0), u)
 
     try:
-        jax.eval_shape(states, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
+        traced_at(parameters(model).size, states)
     except UnsupportedModelError:
         return ()
     return _tried(model, u)

@@ -33,8 +33,8 @@ from numpyro.distributions.transforms import ExpTransform, IdentityTransform, Si
 
 from epf.filters._bank import LOST, Seen
 from epf.model._laws import constraint_of, draw, log_prob, log_weight_observed, support
-from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
-from epf.model._parameters import Parameters
+from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, traced, transition_law
+from epf.model._parameters import Parameters, Values
 from epf.numerics._range import DROP, Range, where_it_matters
 
 _CREDIT = 1.0  # nats, at the start and at most
@@ -88,22 +88,20 @@ class QuadratureFilters(eqx.Module):
     @classmethod
     def of(cls, model: StateSpaceModel, u: Array | None, points: int) -> "QuadratureFilters | None":
         """The filters for this model, or None if its state is not one number with a density."""
-        params = parameters(model)
-        found: list[tuple[tuple[int, ...], str]] = []
 
-        def trace(theta: Array) -> None:
-            p = params.named(theta)
+        def shape_and_kind(p: Values) -> tuple[tuple[int, ...], str] | None:
             first = initial_law(model, p)
             shape, known = tuple(first.event_shape), isinstance(first, Delta)
             law = transition_law(model, p, jnp.ones(shape), u)
             if law.event_shape == shape and shape in ((), (1,)) and not _has_atoms(law):
                 alike = known or _kind(first) == _kind(law)
-                found.extend([(shape, _kind(law) if alike else "real")] if known or not _has_atoms(first) else [])
-
-        jax.eval_shape(trace, jax.ShapeDtypeStruct((params.size,), jnp.zeros(()).dtype))
-        if not found or not _is_new(model, found[0][0]):
+                return (shape, _kind(law) if alike else "real") if known or not _has_atoms(first) else None
             return None
-        return cls(params, points, *found[0])
+
+        found = traced(model, shape_and_kind)
+        if found is None or not _is_new(model, found[0]):
+            return None
+        return cls(parameters(model), points, *found)
 
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "filters p"]) -> QuadratureBank:
         """Filters before the first observation."""
