@@ -27,11 +27,6 @@ class Offline(Settings):
     iterations into blocks, or an interruption, does not change the answer.
     """
 
-    @property
-    @abstractmethod
-    def sequential(self) -> bool:
-        """Whether iteration t takes in observation t, with a posterior after each."""
-
     @abstractmethod
     def iterations(self, steps: int) -> int:
         """Number of iterations for a series of this length."""
@@ -74,7 +69,7 @@ class Offline(Settings):
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
         """The settings in words, with what was chosen automatically for this model."""
 
-    def remarks(self, state: Any, paused: tuple[int, ...]) -> dict[str, str]:
+    def remarks(self, paused: tuple[int, ...]) -> dict[str, str]:
         """Settings that the run itself chose; `paused` are the iterations after which it paused."""
         return {}
 
@@ -85,10 +80,6 @@ class Offline(Settings):
 
 class Sequential(Offline):
     """A method with one iteration per observation and a posterior after each: its result is like a filter's."""
-
-    @property
-    def sequential(self) -> bool:
-        return True
 
     @property
     @abstractmethod
@@ -121,10 +112,6 @@ class MarkovChains(Offline):
     draws: int = count(2000, least=2)
     chains: int = count(4)
     warmup: int = count(500, least=0)
-
-    @property
-    def sequential(self) -> bool:
-        return False
 
     def iterations(self, steps: int) -> int:
         return self.warmup + self.draws

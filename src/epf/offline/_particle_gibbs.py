@@ -37,7 +37,7 @@ from epf.offline._path import (
     memory,
 )
 from epf.smc._weights import uniform, weigh
-from epf.smc.proposals._automatic import Automatic, choose_proposal
+from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
 from epf.smc.resampling import Systematic, choices
 from epf.statistics._conjugate import Conjugate, serves
@@ -211,13 +211,12 @@ class ParticleGibbs(MarkovChains):
         return moments.mean, jnp.sqrt(moments.squares / (moments.count - 1.0))
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal
         ahead = memory(model, shapes_of(model, u)) if self.ahead is None else self.ahead
         return {
             "method": "ParticleGibbs",
             "chains": self.describe_chains(),
             "particles": str(self.particles),
-            "proposal": proposal.describe(),
+            "proposal": resolve_proposal(self.proposal, model, u).describe(),
             "ancestors": f"drawn again, {ahead} step{'s' if ahead > 1 else ''} ahead" if ahead else "kept",
             "theta given the path": "drawn exactly (conjugate)" if serves(model, u) else "slice sampling",
         }

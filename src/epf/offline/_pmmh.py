@@ -22,7 +22,7 @@ from epf.numerics._linear_algebra import cholesky
 from epf.offline._base import Draw, MarkovChains, Rows
 from epf.offline._likelihood import MIN_PARTICLES, choose_particles, estimate, starting_points
 from epf.offline._moves import accept, regularised, selection
-from epf.smc.proposals._automatic import Automatic, choose_proposal
+from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
 from epf.smc.resampling import Resampling, Systematic
 
@@ -115,11 +115,10 @@ class PMMH(MarkovChains):
         return Filters(self.particles or MIN_PARTICLES, self.proposal, self.resampling)
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal
         return {
             "method": "PMMH",
             "chains": self.describe_chains(),
             "particles": f"{self.particles or 'chosen'} per filter",
-            "proposal": proposal.describe(),
+            "proposal": resolve_proposal(self.proposal, model, u).describe(),
             "walk": "Gaussian, its covariance and scale adapted during the warm-up",
         }

@@ -37,7 +37,7 @@ from epf.offline._likelihood import Estimate, estimate, start, update
 from epf.offline._moves import Kernels, accept, from_prior, selection, spread_of
 from epf.posterior._posterior import ErrorEstimate, sensitivities, standard_error
 from epf.smc._weights import uniform, weigh
-from epf.smc.proposals._automatic import Automatic, choose_proposal
+from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
 from epf.smc.resampling import Resampling, Systematic
 
@@ -203,15 +203,14 @@ class SMC2(Sequential):
         return Filters(particles, self.proposal, self.resampling)
 
     def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        proposal = choose_proposal(model, u) if isinstance(self.proposal, Automatic) else self.proposal
         return {
             "method": "SMC2",
             "thetas": f"{self.thetas}, moved {self.moves} times when the effective share is below {self.threshold:.0%}",
             "particles": f"{self.particles} per filter at first",
-            "proposal": proposal.describe(),
+            "proposal": resolve_proposal(self.proposal, model, u).describe(),
         }
 
-    def remarks(self, state: Population, paused: tuple[int, ...]) -> dict[str, str]:
+    def remarks(self, paused: tuple[int, ...]) -> dict[str, str]:
         grown = [f"{self.particles * 2 ** (k + 1)} after t = {t}" for k, t in enumerate(paused)]
         return {"particles": ", ".join([f"{self.particles} per filter at first", *grown])}
 

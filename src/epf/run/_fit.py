@@ -346,4 +346,4 @@ def _begin(method: Offline, model: StateSpaceModel, root: Any, data: Data) -> tu
 
 
 def _settings(method: Offline, model: StateSpaceModel, u: Array | None, ran: Ran) -> dict[str, str]:
-    return {"model": type(model).__name__, **method.describe(model, u), **method.remarks(ran.state, ran.paused)}
+    return {"model": type(model).__name__, **method.describe(model, u), **method.remarks(ran.paused)}
