@@ -23,7 +23,7 @@ from epf.model._model import StateSpaceModel, check_is_model, fix, parameters
 from epf.model.structure._algebra import part
 from epf.model.structure._symmetries import symmetries_of
 from epf.model.structure._verify import structure_of
-from epf.model.structure._words import jumps_in, words_of
+from epf.model.structure._words import JUMPS, meets, words_of
 from epf.run._default import choose, core, size_of
 from epf.statistics._conditionals import Conditionals
 
@@ -117,7 +117,7 @@ class Explanation:
         if reading.problem:
             return f"{law}() is not taken apart: {reading.problem}"
         atoms = [atom for atom in self.structure.reasons(law) if i in atom.thetas]
-        jumps = [atom for atom in atoms if jumps_in(atom, i)]
+        jumps = [atom for atom in atoms if meets(atom, JUMPS, i)]
         if jumps:
             return f"{law}() has {self.words.atom(jumps[0])}, {_JUMPS}"
         return f"{law}() has {self.words.atom(atoms[0])}"

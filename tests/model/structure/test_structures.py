@@ -16,6 +16,7 @@ from epf.model._model import parameters, transition_law
 from epf.model.structure._functions import Functions
 from epf.model.structure._reading import LAWS
 from epf.model.structure._structure import read_model
+from epf.model.structure._units import is_smooth
 from epf.model.structure._verify import disagreements, structure_of, tried
 from epf.numerics._sums import Compensated
 from models import AR, VectorAR
@@ -385,6 +386,17 @@ def test_a_mixture_is_not_separable():
     found = read_model(observes(law, q=UNIT))
     assert found.awkward == (0,)
     assert disagreements(observes(law, q=UNIT), found, None)["observation"] < 30.0
+
+
+def test_atoms_that_many_others_share_are_looked_at_once():
+    algebra = Functions()
+    one = algebra.single(algebra.atom("theta", (), 0, thetas=(0,)))
+    for _ in range(60):
+        one = algebra.call("atan2", [one, one])
+    (atom,) = one.atoms
+    assert is_smooth(atom)
+    (stepped,) = algebra.call("atan2", [algebra.call("floor", [one]), one]).atoms
+    assert not is_smooth(stepped)
 
 
 # By the points of the test: inputs are one row, so functions of them are constants; no component is missing; no observation

@@ -4,17 +4,15 @@ The program tells where it may jump. Many programs choose between formulas of on
 jump stays as high as it is, however close the two points on its sides are.
 """
 
-import jax
 import numpy as np
 from jaxtyping import Array
 
 from epf.model._model import StateSpaceModel
 from epf.model.structure._structure import Structure
-from epf.model.structure._verify import tried
-from epf.model.structure._words import jumps_in
-from epf.numerics._compile import evaluated, options
+from epf.model.structure._verify import POINTS, Trial
+from epf.model.structure._words import JUMPS, meets
 
-_POINTS, _GRID, _ROUNDS = 6, 257, 3
+_GRID, _ROUNDS = 257, 3
 _LEAST = 1e-3  # nats: more than rounding
 _SHARE = 0.2  # of its first height that is left after so many rounds
 
@@ -27,25 +25,21 @@ def jumping(model: StateSpaceModel, structure: Structure, u: Array | None) -> di
         if not reading.problem
         for atom in structure.reasons(law)
         for i in structure.awkward
-        if jumps_in(atom, i)
+        if meets(atom, JUMPS, i)
     }
     if not suspects:
         return {}
-    with evaluated():  # a filter may be bound inside a compiled program
-        thetas, data, _ = jax.jit(lambda: tried(model, u, _POINTS), compiler_options=options(once=True))()
-    thetas = np.asarray(thetas, float).T[:, :, None, None]
+    trial = Trial.of(model, u)
     found = {}
     for law, i in sorted(suspects):
-        given = {name: np.asarray(v, float).reshape(_POINTS, -1).T[:, None, :, None] for name, v in data[law].items()}
-        if u is not None and law != "initial":
-            given["u"] = np.asarray(u, float)
-        if _jumps(structure, law, i, thetas, given):
+        given = {name: value[..., None] for name, value in trial.data[law].items()}
+        if _jumps(structure, law, i, trial.thetas[..., None], given):
             found[law] = i
     return found
 
 
 def _jumps(structure: Structure, law: str, i: int, thetas: np.ndarray, data: dict[str, np.ndarray]) -> bool:
-    low = np.full((_POINTS, _POINTS, 1), thetas[i].min())
+    low = np.full((POINTS, POINTS, 1), thetas[i].min())
     high, heights = np.full_like(low, thetas[i].max()), []
     for _ in range(_ROUNDS):
         line = low + (high - low) * np.linspace(0.0, 1.0, _GRID)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from epf.model.structure._algebra import Atom, Product, Sum
-from epf.model.structure._words import JUMPS
+from epf.model.structure._words import JUMPS, meets
 
 _KINKS = {"max", "min", "abs", "clamp", "rem", "is_finite"}
 Powers = tuple[tuple[int, int], ...]  # unit and exponent
@@ -80,7 +80,4 @@ def _powers(direction: Product, scales: set[Fraction]) -> dict[Fraction, tuple[F
 
 def is_smooth(atom: Atom) -> bool:
     """Whether theta reaches neither a jump nor a kink in an atom."""
-    if not atom.thetas:
-        return True
-    inner = (one for argument in atom.arguments for one in argument.atoms)
-    return atom.name not in JUMPS | _KINKS and all(map(is_smooth, inner))
+    return not meets(atom, JUMPS | _KINKS)

@@ -1,12 +1,12 @@
 """Every claim is also tried: the sums against the model's own log-densities, at scattered points of their supports."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from epf.model._model import StateSpaceModel, parameters
 from epf.model.structure._functions import Functions
@@ -16,7 +16,7 @@ from epf.model.structure._structure import Structure, read_model
 from epf.numerics._compile import evaluated, options
 from epf.numerics._remembered import remembered
 
-_POINTS = 6
+POINTS = 6
 _TOLERANCE = 1000.0  # roundings
 
 
@@ -36,32 +36,45 @@ def structure_of(model: StateSpaceModel, u: Array | None = None) -> Structure:
     return read_model(model, u, whole=wrong) if wrong else found
 
 
-def disagreements(
-    model: StateSpaceModel, structure: Structure, u: Array | None, points: int = _POINTS
-) -> dict[str, float]:
+def disagreements(model: StateSpaceModel, structure: Structure, u: Array | None) -> dict[str, float]:
     """Per law, the largest difference between its log-density and its sums, in roundings of the numbers added.
 
     Every theta is tried with every state and observation. Points where the law itself has no finite density do not count.
     Infinity if the sums have no value where the law has one, at more than half of the points: they are of no use then.
     """
-    with evaluated():  # a filter may be bound inside a compiled program
-        thetas, data, own = jax.jit(lambda: tried(model, u, points), compiler_options=options(once=True))()
-    thetas, unit = np.asarray(thetas, float), float(jnp.finfo(jnp.zeros(()).dtype).eps)
+    trial, unit = Trial.of(model, u), float(jnp.finfo(jnp.zeros(()).dtype).eps)
     worst = {}
     for law in LAWS:
-        given = {name: np.asarray(value, float).reshape(points, -1).T[:, None] for name, value in data[law].items()}
-        if u is not None:
-            given["u"] = np.asarray(u, float)
         with np.errstate(all="ignore"):
-            terms, c = structure.terms_at(law, thetas.T[:, :, None], given)
+            terms, c = structure.terms_at(law, trial.thetas, trial.data[law])
             claimed, size = c + terms.sum(axis=0), np.abs(c) + np.abs(terms).sum(axis=0)
-            density = np.asarray(own[law], float)
+            density = np.asarray(trial.own[law], float)
             apart = np.abs(density - claimed) / (unit * (1.0 + size + np.abs(density)))
         finite = np.isfinite(density)
         usable = finite & np.isfinite(claimed)
         enough = 2 * usable.sum() >= finite.sum()
         worst[law] = float(np.max(apart, where=usable, initial=0.0)) if enough else float("inf")
     return worst
+
+
+class Trial(NamedTuple):
+    """What `tried` gives, as `Structure.terms_at` takes it: entries first, then thetas, then states and observations."""
+
+    thetas: Float[np.ndarray, "p points 1"]
+    data: dict[str, dict[str, np.ndarray]]
+    own: dict[str, Array]
+
+    @classmethod
+    @remembered
+    def of(cls, model: StateSpaceModel, u: Array | None) -> "Trial":
+        with evaluated():  # a filter may be bound inside a compiled program
+            thetas, data, own = jax.jit(lambda: tried(model, u, POINTS), compiler_options=options(once=True))()
+        inputs = {} if u is None else {"u": np.asarray(u, float)}
+        given = {
+            law: {name: np.asarray(value, float).reshape(POINTS, -1).T[:, None] for name, value in of.items()} | inputs
+            for law, of in data.items()
+        }
+        return cls(np.asarray(thetas, float).T[:, :, None], given, own)
 
 
 def tried(model: StateSpaceModel, u: Array | None, points: int) -> tuple[Array, dict[str, Any], dict[str, Array]]:

@@ -1,6 +1,6 @@
 """Sums in words: a^2/v, log(s), sin(theta x)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from fractions import Fraction
 from math import prod
 
@@ -93,14 +93,14 @@ def words_of(model: StateSpaceModel, labels: Sequence[str], u: Array | None) -> 
     return Words(labels, {"x": state, "x_0": state, "new": new, "y": y, "u": 0 if u is None else u.shape[0] + 1})
 
 
-def jumps_in(atom: Atom, parameter: int) -> bool:
-    """Whether an atom is, or is made of, a step function of a parameter."""
+def meets(atom: Atom, names: Set[str], parameter: int | None = None) -> bool:
+    """Whether an atom is, or is made of, one of these functions of a parameter; of any, if none is given."""
     left, seen = [atom], {atom}  # an atom may be in many others
     while left:
         one = left.pop()
-        if parameter not in one.thetas:
+        if not one.thetas or (parameter is not None and parameter not in one.thetas):
             continue
-        if one.name in JUMPS:
+        if one.name in names:
             return True
         inner = {atom for argument in one.arguments for atom in argument.atoms} - seen
         left, seen = left + list(inner), seen | inner
