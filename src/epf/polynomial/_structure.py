@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from epf.errors import SettingError
 from epf.model.structure._algebra import Sum
 from epf.model.structure._functions import Functions
-from epf.model.structure._program import UnreadableError, as_array, read
+from epf.model.structure._program import UnreadableError, read
 from epf.polynomial._indices import LIMIT, Exponent, Indices, total_degree
 
 Term = tuple[float, ...]
@@ -66,8 +66,7 @@ class Structure:
 def structure(function: Callable[[Float[Array, " parameters"]], Any], parameters: int) -> Structure:
     """How each of the entries of theta enters `function(theta)`, which may return an array or a tree of arrays."""
     program, algebra = jax.make_jaxpr(function)(jnp.zeros(parameters)), Functions()
-    atoms = [algebra.atom("theta", (), i, thetas=(i,), always_real=True) for i in range(parameters)]
-    theta = as_array([algebra.single(atom) for atom in atoms], (parameters,))
+    theta = algebra.unknowns("theta", (parameters,), theta=True)
     try:
         outputs = read(algebra, program.jaxpr, program.consts, [theta])
     except UnreadableError:

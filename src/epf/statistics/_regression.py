@@ -5,21 +5,18 @@ z is the residual at the prior mean. The sums are sufficient; rows are not store
 """
 
 from collections.abc import Callable
-from math import prod
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 from numpyro.distributions import Distribution
 
 from epf.errors import UnsupportedModelError
 from epf.model._laws import is_gaussian, observed, without_missing
 from epf.model._tracing import depends_on
-from epf.model.structure._algebra import Sum
 from epf.model.structure._functions import Functions
-from epf.model.structure._program import UnreadableError, as_array, read
+from epf.model.structure._program import UnreadableError, read
 from epf.numerics._linear_algebra import cholesky, solve_lower
 from epf.numerics._sums import Compensated
 
@@ -109,25 +106,17 @@ def _factors(function: Callable[..., Array], beta: Array, noise: dict[str, Array
     None stands for anything that is not a product of parameters and known numbers.
     """
     algebra, program = Functions(), jax.make_jaxpr(function)(beta, noise)
-    inputs = [_atoms(algebra, "", beta.shape), *(_atoms(algebra, name, noise[name].shape) for name in sorted(noise))]
+    inputs = [algebra.unknowns("theta", beta.shape, of="", theta=True)]
+    for name in sorted(noise):
+        shape = noise[name].shape
+        inputs.append(algebra.unknowns("theta", shape, of=name, theta=True, never_negative=not shape))  # a variance
     try:
         (value,) = read(algebra, program.jaxpr, program.consts, inputs)
     except UnreadableError:
         return {None}
-    sums = [one if isinstance(one, Sum) else algebra.constant(one) for one in np.ravel(value)]
     found: set[tuple[str, ...] | None] = set()
-    for product in (product for one in sums for product in one.terms):
+    for product in (product for one in algebra.array(value).flat for product in one.terms):
         mixed = [(atom, exponent) for atom, exponent in product if atom.thetas]
         plain = all(atom.name == "theta" and exponent == 1 for atom, exponent in mixed)
         found.add(tuple(atom.detail[0] for atom, _ in mixed) if plain else None)
     return found
-
-
-def _atoms(algebra: Functions, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The entries of one parameter; a variance is never negative."""
-    never_negative = bool(name) and not shape
-    atoms = [
-        algebra.atom("theta", (), (name, i), thetas=(i,), never_negative=never_negative, always_real=True)
-        for i in range(prod(shape))
-    ]
-    return as_array([algebra.single(atom) for atom in atoms], shape)

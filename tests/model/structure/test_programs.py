@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epf.model.structure._functions import Functions
-from epf.model.structure._program import as_array, read
+from epf.model.structure._program import read
 from epf.model.structure._reading import LawReading
 from epf.model.structure._structure import Structure
 
@@ -22,9 +22,7 @@ A = np.arange(1.0, 5.0).reshape(2, 2)
 def structure(function, positive=True):
     """The structure of a function of theta and x, whose outputs are added up."""
     algebra = Functions()
-    theta = [algebra.atom("theta", (), i, thetas=(i,), never_negative=positive, always_real=True) for i in range(P)]
-    data = [algebra.atom("x", (), i, data=True, always_real=True) for i in range(D)]
-    inputs = [as_array([algebra.single(atom) for atom in atoms], (3,)) for atoms in (theta, data)]
+    inputs = [algebra.unknowns("theta", (P,), theta=True, never_negative=positive), algebra.unknowns("x", (D,))]
     program = jax.make_jaxpr(lambda t, x: jnp.sum(jnp.asarray(function(t, x), float)))(jnp.zeros(P), jnp.zeros(D))
     (total,) = read(algebra, program.jaxpr, program.consts, inputs)
     total = total.item() if total.dtype == object else algebra.constant(total)

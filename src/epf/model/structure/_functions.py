@@ -8,7 +8,7 @@ Any other function of a sum that mixes theta and data is a mixed atom.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import reduce
 from typing import Any
@@ -38,6 +38,17 @@ _ALWAYS_REAL = {
 _UNIT = Fraction(1)
 
 
+def as_array(sums: Iterable[Sum], shape: tuple[int, ...]) -> np.ndarray:
+    array = np.empty(math.prod(shape), object)
+    array[:] = list(sums)
+    return array.reshape(shape)
+
+
+def thetas_of(*values: np.ndarray) -> frozenset[int]:
+    """The entries of theta that any of these numbers depends on."""
+    return frozenset().union(*(one.thetas for value in values for one in value.flat if isinstance(one, Sum)))
+
+
 class Functions(Algebra):
     """Atoms, and the functions of sums that make them."""
 
@@ -50,6 +61,28 @@ class Functions(Algebra):
 
     def single(self, atom: Atom, exponent: Fraction = _UNIT) -> Sum:
         return Sum({((atom, exponent),): _UNIT})
+
+    def array(self, value: np.ndarray) -> np.ndarray:
+        """An array of sums: numbers of the program are made constants."""
+        return value if value.dtype == object else as_array(map(self.constant, value.flat), value.shape)
+
+    def unknowns(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        of: str | None = None,
+        theta: bool = False,
+        never_negative: Any = False,
+    ) -> np.ndarray:
+        """Numbers that are not known: entries of theta, or data. `of` tells apart arrays of one name."""
+        signs = np.broadcast_to(never_negative, math.prod(shape))
+        found = []
+        for i, sign in enumerate(map(bool, signs)):
+            thetas, detail = (i,) if theta else (), i if of is None else (of, i)
+            own = self.atom(name, (), detail, thetas=thetas, data=not theta, never_negative=sign, always_real=True)
+            found.append(self.single(own))
+        return as_array(found, shape)
 
     def call(self, name: str, arguments: Sequence[Sum], detail: Any = None) -> Sum:
         """Any function, case by case if its arguments have cases and mix theta and data."""

@@ -10,7 +10,6 @@ What reads like this is also tried with numbers (`_holds`): halfway between two 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import combinations
-from math import prod
 from typing import Any
 
 import equinox as eqx
@@ -33,8 +32,8 @@ from epf.model._model import (
     transition_law,
 )
 from epf.model._parameters import Values
-from epf.model.structure._functions import Functions
-from epf.model.structure._program import UnreadableError, as_array, on_entries, read
+from epf.model.structure._functions import Functions, thetas_of
+from epf.model.structure._program import UnreadableError, read
 from epf.numerics._compile import evaluated, options
 from epf.numerics._linear_algebra import cholesky
 from epf.numerics._remembered import remembered
@@ -119,7 +118,7 @@ class _Reading:
     def part(self) -> LinearPart | None:
         """The largest part that reads as linear."""
         states, noise = range(self.n), set(range(self.n, self.n + self.k))
-        barred, pairs = _reached(self.covariance, self.spread), set[frozenset[int]]()
+        barred, pairs = set(thetas_of(self.covariance, self.spread)), set[frozenset[int]]()
         for one in (*self.mean.flat, *self.seen.flat):
             for product in one.terms:
                 barred |= {i for atom, power in product if atom.name != "x" or power != 1 for i in atom.thetas}
@@ -133,14 +132,14 @@ class _Reading:
             return None
         direct = self.k == self.n and all(self._is_direct(i) for i in states)
         apart = direct and all(self.covariance[i, j].number == 0 for i in entries for j in others)
-        steers = bool(_reached(self.mean[list(others)]) & set(entries))
-        seen = bool(_reached(self.seen, self.spread) & set(entries))
+        steers = bool(thetas_of(self.mean[list(others)]) & set(entries))
+        seen = bool(thetas_of(self.seen, self.spread) & set(entries))
         return LinearPart(entries, others, self.k, direct, steers, not apart, seen)
 
     def _is_direct(self, i: int) -> bool:
         """Whether this entry has its own noise, and no other."""
         own = ((self.algebra.atom("x", (), self.n + i), Fraction(1)),)
-        return self.mean[i].terms.get(own) == 1 and _reached(self.mean[i : i + 1]) - set(range(self.n)) == {self.n + i}
+        return self.mean[i].terms.get(own) == 1 and thetas_of(self.mean[i : i + 1]) - set(range(self.n)) == {self.n + i}
 
     def _step(self, x: Array, theta: Array, u: Array | None = None) -> tuple[Array, Array]:
         return moved(self.model, self.parameters.named(theta), x[: self.n], x[self.n :], u)
@@ -156,19 +155,9 @@ class _Reading:
         program = jax.make_jaxpr(law)(*(jax.ShapeDtypeStruct(shape, jnp.zeros(()).dtype) for shape in shapes))
         inputs = []
         for name, shape in zip(("x", "theta", *map(str, range(len(shapes)))), shapes, strict=False):
-            of_x = [(i,) if name == "x" else () for i in range(prod(shape))]
-            atoms = [
-                self.algebra.atom(name, (), i, thetas=thetas, data=not thetas, always_real=True)
-                for i, thetas in enumerate(of_x)
-            ]
-            inputs.append(as_array([self.algebra.single(atom) for atom in atoms], shape))
+            inputs.append(self.algebra.unknowns(name, shape, theta=name == "x"))
         outputs = read(self.algebra, program.jaxpr, program.consts, inputs)
-        return [out if out.dtype == object else on_entries(self.algebra.constant, out) for out in outputs]
-
-
-def _reached(*values: np.ndarray) -> set[int]:
-    """The entries that any of these numbers depends on."""
-    return {i for value in values for one in value.flat for i in one.thetas}
+        return list(map(self.algebra.array, outputs))
 
 
 def _largest(entries: Iterable[int], pairs: set[frozenset[int]]) -> tuple[int, ...]:

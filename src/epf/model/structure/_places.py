@@ -54,7 +54,7 @@ def moved(algebra: Functions, equation: Any, values: Sequence[np.ndarray]) -> li
     table: list[Sum] = [algebra.constant(np.nan if fill is None else fill)]  # number 0 is for what comes from nowhere
     arguments: list[Any] = list(values)
     for i in carried:
-        entries = values[i] if values[i].dtype == object else _sums(algebra, values[i])
+        entries = algebra.array(values[i])
         arguments[i] = np.arange(len(table), len(table) + entries.size, dtype=np.int32).reshape(entries.shape)
         table.extend(entries.flat)
     places = [i for i in range(len(values)) if i not in carried]
@@ -110,7 +110,3 @@ def _limit(equation: Any, operand: int, entry: int, shape: tuple[int, ...]) -> i
         return shape[axes[entry % len(axes)]] + 2
     first = 1 if equation.primitive.name == "dynamic_slice" else 2
     return shape[operand - first] + 2
-
-
-def _sums(algebra: Functions, value: np.ndarray) -> np.ndarray:
-    return np.asarray(np.frompyfunc(algebra.constant, 1, 1)(np.asarray(value, float)), object)

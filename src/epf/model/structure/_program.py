@@ -21,7 +21,7 @@ from jax.extend.core import Jaxpr, Literal
 from epf.model._tracing import CALLS, at_once, body, is_plain, needed, sizes_of_scan
 from epf.model.structure import _matrices as matrices
 from epf.model.structure._algebra import Sum, add, number, scale
-from epf.model.structure._functions import Functions
+from epf.model.structure._functions import Functions, as_array
 from epf.model.structure._operations import Operation, key_of, known_numbers
 from epf.model.structure._places import PLACES, REARRANGED, moved, rearranged
 
@@ -92,12 +92,6 @@ def _held(algebra: Functions, constant: Any) -> Value:
     return as_array([algebra.single(atom) for atom in atoms], np.shape(constant))
 
 
-def as_array(sums: Sequence[Sum], shape: tuple[int, ...]) -> Value:
-    array = np.empty(len(sums), object)
-    array[:] = sums
-    return array.reshape(shape)
-
-
 def on_entries(function: Callable[..., Sum], *values: Any) -> Value:
     """The function on every entry of arrays, or on sums; numpy alone would make a single entry no array."""
     return np.asarray(np.frompyfunc(function, len(values), 1)(*values), object)
@@ -124,7 +118,7 @@ class Step:
         if name == "scan" and params["length"] <= _LONGEST_LOOP:
             return self._repeated()
         if name in REARRANGED:
-            return [rearranged(self.equation, [self.sums(i) for i in range(len(self.values))])]
+            return [rearranged(self.equation, list(map(self.algebra.array, self.values)))]
         if name in PLACES and (found := moved(self.algebra, self.equation, self.values)) is not None:
             return found
         found = self._result(name)
@@ -133,7 +127,7 @@ class Step:
     def _result(self, name: str) -> Value | None:
         """The one output of an operation whose algebra is known."""
         algebra, params, kind = self.algebra, self.equation.params, self.equation.outvars[0].aval.dtype
-        values = [self.sums(i) for i in range(len(self.values))]
+        values = list(map(algebra.array, self.values))
         signed = jnp.issubdtype(kind, jnp.floating) or kind in (jnp.int32, jnp.int64)
         if name in _SAME:
             return values[0]
@@ -198,11 +192,6 @@ class Step:
     def shape(self) -> tuple[int, ...]:
         return self.equation.outvars[0].aval.shape
 
-    def sums(self, i: int) -> Value:
-        """An operand as an array of sums."""
-        value = self.values[i]
-        return value if is_symbolic(value) else on_entries(self.algebra.constant, np.asarray(value, float))
-
     def _one(self, name: str, *entries: Sum) -> Sum:
         """An operation on numbers, which stays one unless all of them are known."""
         if name in _LOGIC and self.equation.outvars[0].aval.dtype == np.bool_:
@@ -244,7 +233,7 @@ class Step:
         """A choice among values, entry by entry."""
         if not is_symbolic(which):
             number_of = np.clip(np.broadcast_to(which, values[0].shape).astype(int), 0, len(values) - 1)
-            return np.asarray(np.choose(number_of, [as_objects(self.algebra, v) for v in values]), object)
+            return np.asarray(np.choose(number_of, [self.algebra.array(v) for v in values]), object)
         family = ("select", len(values))
 
         def one(which: Sum, *given: Sum) -> Sum:
@@ -255,12 +244,12 @@ class Step:
             cases = [self.algebra.case((which,), case, family) for case in range(len(given))]
             return self.algebra.chosen(list(zip(cases, given, strict=True)))
 
-        return on_entries(one, which, *(as_objects(self.algebra, v) for v in values))
+        return on_entries(one, which, *map(self.algebra.array, values))
 
     def _along(self, value: Value, axes: Sequence[int], function: Callable[[Sum, Sum], Sum]) -> Value | None:
         for axis in sorted(axes, reverse=True):
             if value.shape[axis] == 0:
-                return on_entries(self.algebra.constant, np.zeros(self.shape)) if function is add else None
+                return self.algebra.array(np.zeros(self.shape)) if function is add else None
             if function is add:
                 rows = np.moveaxis(value, axis, -1)  # with as many entries as there are, which `on_entries` cannot have
                 value = as_array([add(*rows[i]) for i in np.ndindex(rows.shape[:-1])], rows.shape[:-1])
@@ -293,26 +282,26 @@ class Step:
         if params["reverse"]:
             collected.reverse()
         shapes = [var.aval.shape for var in self.equation.outvars[carried:]]
-        stacked = [np.stack([as_objects(self.algebra, v) for v in column]) for column in zip(*collected, strict=True)]
+        stacked = [np.stack([self.algebra.array(v) for v in column]) for column in zip(*collected, strict=True)]
         return [*state, *(stacked or [np.zeros(shape) for shape in shapes])]
 
     def _linear_in_last(self) -> Value:
         """sum_j f(.., e_j) b_j, for an operation that is linear in its last operand b: A^-1 b."""
-        last = self.sums(len(self.values) - 1)
-        total = on_entries(self.algebra.constant, np.zeros(self.shape))
+        last = self.algebra.array(self.values[-1])
+        total = self.algebra.array(np.zeros(self.shape))
         for j, factor in enumerate(last.flat):
             unit = np.zeros(last.size)
             unit[j] = 1.0
             step = Step(self.algebra, self.equation, [*self.values[:-1], unit.reshape(last.shape)])
             known = not any(map(is_symbolic, self.values[:-1]))
             (column,) = known_numbers(self.equation, step.values) if known else step.opaque()
-            times = on_entries(lambda a, b=factor: self.algebra.multiply(a, b), as_objects(self.algebra, column))
+            times = on_entries(lambda a, b=factor: self.algebra.multiply(a, b), self.algebra.array(column))
             total = on_entries(add, total, times)
         return total
 
     def opaque(self) -> Sequence[Value]:
         """An operation that is not understood: every output may depend on every operand."""
-        arguments = [entry for i in range(len(self.values)) for entry in self.sums(i).flat]
+        arguments = [entry for value in self.values for entry in self.algebra.array(value).flat]
         shapes = tuple(np.shape(value) for value in self.values)
         outputs = []
         for output, var in enumerate(self.equation.outvars):
@@ -328,7 +317,3 @@ class Step:
 
 def _infinities(algebra: Functions) -> list[Sum]:
     return [algebra.constant(np.inf), algebra.constant(-np.inf)]
-
-
-def as_objects(algebra: Functions, value: Value) -> Value:
-    return value if is_symbolic(value) else on_entries(algebra.constant, np.asarray(value, float))

@@ -19,8 +19,8 @@ from epf.model._sensors import Sensors
 from epf.model._shapes import shapes_of
 from epf.model._tracing import depends_on
 from epf.model.structure._algebra import Sum, add, number
-from epf.model.structure._functions import Functions
-from epf.model.structure._program import Step, UnreadableError, as_array, read
+from epf.model.structure._functions import Functions, as_array, thetas_of
+from epf.model.structure._program import Step, UnreadableError, read
 
 LAWS = ("initial", "transition", "observation")
 _HOLDS = ("select", 2)
@@ -115,10 +115,7 @@ def theta_atoms(algebra: Functions, params: Parameters) -> np.ndarray:
     signs: list[bool] = []
     for prior in params.priors.values():
         signs.extend([_never_negative(prior)] * prod(prior.event_shape))
-    atoms = [
-        algebra.atom("theta", (), i, thetas=(i,), never_negative=sign, always_real=True) for i, sign in enumerate(signs)
-    ]
-    return as_array([algebra.single(atom) for atom in atoms], (len(atoms),))
+    return algebra.unknowns("theta", (len(signs),), theta=True, never_negative=signs)
 
 
 def _never_negative(law: Distribution) -> bool:
@@ -140,13 +137,15 @@ def read_law(algebra: Functions, model: StateSpaceModel, name: str, u: Array | N
     of, params = law_and_value(model, name), parameters(model)
     jax.eval_shape(lambda theta, *data: signs.append(_never_negative(of(params.named(theta), *data)[0])), *given)
     value = {"initial": "x_0", "transition": "new", "observation": "y"}[name]
-    data = {key: _leaves(algebra, key, shape, key == value and signs[0]) for key, shape in shapes.items()}
+    data = {
+        key: algebra.unknowns(key, shape, never_negative=key == value and signs[0]) for key, shape in shapes.items()
+    }
     own = log_density(model, name)
     program = jax.make_jaxpr(jax.jit(own))(*given)
     problem = "its sums do not agree with its own log-density" if whole else ""
     try:
         outputs = read(algebra, program.jaxpr, program.consts, [theta, *data.values()])
-        reached = frozenset().union(*map(_thetas_of, outputs))
+        reached = thetas_of(*outputs)
     except UnreadableError as error:
         outputs, problem = None, str(error)
         reached = _reached(model, name, given[1:])
@@ -154,13 +153,9 @@ def read_law(algebra: Functions, model: StateSpaceModel, name: str, u: Array | N
         kept = as_array([one if i in reached else number(0) for i, one in enumerate(theta)], theta.shape)
         outputs = Step(algebra, program.eqns[0], [kept, *data.values()]).opaque()
     densities, inside = outputs
-    there = _leaves(algebra, "there", inside.shape) if name == "observation" else None
+    there = algebra.unknowns("there", inside.shape) if name == "observation" else None
     total = add(*(_weighed(algebra, *parts) for parts in _parts(densities, inside, there)))
     return LawReading(name, total, problem)
-
-
-def _thetas_of(values: np.ndarray) -> frozenset[int]:
-    return frozenset().union(*(one.thetas for one in values.flat if isinstance(one, Sum)))
 
 
 def _parts(densities: np.ndarray, inside: np.ndarray, there: np.ndarray | None) -> Any:
@@ -179,11 +174,3 @@ def _weighed(algebra: Functions, density: Sum | float, inside: Sum | bool, there
         never = algebra.case((possible,), 0, _HOLDS)
         total = add(total, algebra.multiply(never, algebra.constant(-np.inf)))
     return total if there is None else algebra.multiply(algebra.case((there,), 1, _HOLDS), total)
-
-
-def _leaves(algebra: Functions, name: str, shape: tuple[int, ...], never_negative: bool = False) -> np.ndarray:
-    atoms = [
-        algebra.atom(name, (), i, data=True, always_real=True, never_negative=never_negative)
-        for i in range(prod(shape))
-    ]
-    return as_array([algebra.single(atom) for atom in atoms], shape)
