@@ -30,8 +30,6 @@ from epf.model._model import (
 from epf.model._parameters import Parameters
 from epf.model._polars import without_dates
 from epf.model._prior_draws import PRIOR_DRAWS, prior_draws
-from epf.model._settings import is_number as is_number
-from epf.model._settings import plain as plain
 from epf.model._shapes import Shapes, shapes_of
 from epf.numerics._compile import compiled_once
 from epf.numerics._keys import particle_keys, root_key

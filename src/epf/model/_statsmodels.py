@@ -21,6 +21,7 @@ from numpyro.distributions import Distribution
 
 from epf.errors import ModelError, SettingError, kind
 from epf.model._model import StateSpaceModel
+from epf.numerics._linear_algebra import semidefinite_root
 
 _MATRICES = ("design", "obs_intercept", "obs_cov", "transition", "state_intercept", "selection", "state_cov")
 _NOWHERE = 1e6  # sds from all that is likely
@@ -77,7 +78,7 @@ class LinearModel(StateSpaceModel):
             here = np.array(block.entries)
             m, P = self._stationary(p, here) if block.known is None else block.known
             mean, covariance = mean.at[here].set(m), covariance.at[np.ix_(here, here)].set(P)
-        return dist.MultivariateNormal(mean, scale_tril=_root(_factor(covariance)))
+        return dist.MultivariateNormal(mean, scale_tril=_root(semidefinite_root(covariance)))
 
     def transition(self, p: Any, x: Any, u: Any, t: Any = None) -> Distribution:
         moved = self._at(p, "state_intercept")[:, 0] + self._at(p, "transition") @ x
@@ -88,7 +89,9 @@ class LinearModel(StateSpaceModel):
     def observation(self, p: Any, x: Any, u: Any) -> Distribution:
         mean = self._at(p, "obs_intercept")[:, 0] + self._at(p, "design") @ x
         noise = self._at(p, "obs_cov")
-        root = _root(_factor(noise), jnp.max(jnp.abs(_factor(noise))) + jnp.max(jnp.abs(self._noise(p))))
+        root = _root(
+            semidefinite_root(noise), jnp.max(jnp.abs(semidefinite_root(noise))) + jnp.max(jnp.abs(self._noise(p)))
+        )
         return dist.MultivariateNormal(mean, scale_tril=root)
 
     def _at(self, p: Any, matrix: str) -> Float[Array, "rows columns"]:
@@ -96,7 +99,7 @@ class LinearModel(StateSpaceModel):
 
     def _noise(self, p: Any) -> Float[Array, "states noises"]:
         """R Q^(1/2)."""
-        return self._at(p, "selection") @ _factor(self._at(p, "state_cov"))
+        return self._at(p, "selection") @ semidefinite_root(self._at(p, "state_cov"))
 
     def _stationary(self, p: Any, here: np.ndarray) -> tuple[Array, Array]:
         """Mean and covariance that a step does not change: P = T P T' + R Q R'."""
@@ -231,12 +234,6 @@ def _blocks(how: Any, entries: tuple[int, ...]) -> list[Block]:
         f"The model starts with {how.initialization_type!r}, which from_statsmodels() cannot read: call its "
         "initialize_approximate_diffuse() first."
     )
-
-
-def _factor(covariance: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """A root of a covariance that may have zeros on its diagonal; the noises of statsmodels are independent or few."""
-    values, vectors = jnp.linalg.eigh(covariance)
-    return vectors * jnp.sqrt(jnp.maximum(values, 0.0))
 
 
 def _root(factor: Float[Array, "n k"], scale: Any = None) -> Float[Array, "n n"]:
