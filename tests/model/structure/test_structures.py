@@ -452,20 +452,25 @@ def test_ten_thousand_steps_add_up_to_the_log_density_of_the_path(precision, tol
 
         def step(before, new):
             law = transition_law(model, params.named(theta), before, None)
-            given = {"x": before, "new": new}
-            return found.s("transition", theta, **given), law.log_prob(new) - found.constant(
-                "transition", theta, **given
-            )
+            s, c = sums(found, "transition", theta, x=before, new=new)
+            return s, law.log_prob(new) - c
 
         def run():
             s, own = jax.vmap(step)(before, new)
             return jax.lax.scan(lambda total, s: (total.add(s), None), Compensated.zero((found.size,)), s)[0], own
 
         total, own = jax.jit(run)()
-        terms = np.asarray(total.value, float) * np.asarray(jax.jit(found.h)(theta), float)
+        terms = np.asarray(total.value, float) * np.asarray(jax.jit(lambda: found.h(theta, found.terms[0]))(), float)
         exact = np.sum(np.asarray(own, float))
         assert abs(exact) > 1000.0
         assert abs(terms.sum() - exact) < tolerance * abs(exact)
+
+
+def sums(found, law, theta, **data):
+    """s_k and c of one step."""
+    wanted = [*found.terms[1][law], found._constant(law)]
+    values = found.of_data(law, theta, data, lambda at: at.vector(wanted))
+    return values[:-1], values[-1]
 
 
 def test_missing_components_add_nothing():
@@ -474,8 +479,8 @@ def test_missing_components_add_nothing():
     found, theta, x = read_model(model), jnp.array([0.4, -0.3, 0.8, 1.3]), jnp.asarray(0.7)
 
     def log_density(y):
-        s, c = found.s("observation", theta, x=x, y=y), found.constant("observation", theta, x=x, y=y)
-        return s @ found.h(theta) + c
+        s, c = sums(found, "observation", theta, x=x, y=y)
+        return s @ found.h(theta, found.terms[0]) + c
 
     y = jnp.array([0.2, 1.1])
     means, sds = np.array([0.7, 0.4 * 0.7 - 0.3]), np.array([0.8, 1.3])
@@ -483,14 +488,14 @@ def test_missing_components_add_nothing():
     np.testing.assert_allclose(log_density(y), both.sum(), rtol=1e-5)
     np.testing.assert_allclose(log_density(y.at[0].set(jnp.nan)), both[1], rtol=1e-5)
     assert log_density(jnp.full(2, jnp.nan)) == 0.0
-    assert np.all(found.s("observation", theta, x=x, y=jnp.full(2, jnp.nan)) == 0.0)
+    assert np.all(sums(found, "observation", theta, x=x, y=jnp.full(2, jnp.nan))[0] == 0.0)
 
 
 def test_a_multivariate_normal_cannot_do_without_a_component():
     model = Written({"v": POSITIVE}, observation_=lambda p, x, u: dist.MultivariateNormal(x * jnp.ones(2), p.v * R))
     found, theta = read_model(model), jnp.array([0.7])
-    assert np.all(found.s("observation", theta, x=jnp.asarray(0.0), y=jnp.full(2, jnp.nan)) == 0.0)
-    assert np.all(np.isnan(found.s("observation", theta, x=jnp.asarray(0.0), y=jnp.array([1.0, jnp.nan]))))
+    assert np.all(sums(found, "observation", theta, x=jnp.asarray(0.0), y=jnp.full(2, jnp.nan))[0] == 0.0)
+    assert np.all(np.isnan(sums(found, "observation", theta, x=jnp.asarray(0.0), y=jnp.array([1.0, jnp.nan]))[0]))
 
 
 def test_a_claim_that_fails_its_check_is_withdrawn(monkeypatch):
@@ -503,7 +508,9 @@ def test_a_claim_that_fails_its_check_is_withdrawn(monkeypatch):
     # What is not taken apart is still evaluated, as the model itself does.
     theta, x, new = jnp.array([0.7, 1.2]), jnp.asarray(0.3), jnp.asarray(-0.4)
     own = dist.Normal(jnp.sin(0.7 * 0.3), 1.2).log_prob(-0.4)
-    np.testing.assert_allclose(found.s("transition", theta, x=x, new=new) @ found.h(theta), own, rtol=1e-5)
+    np.testing.assert_allclose(
+        sums(found, "transition", theta, x=x, new=new)[0] @ found.h(theta, found.terms[0]), own, rtol=1e-5
+    )
 
 
 def test_a_program_that_is_too_large_is_not_separable():

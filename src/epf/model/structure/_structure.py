@@ -62,7 +62,7 @@ class Structure:
     @property
     def size(self) -> int:
         """K, the number of sums."""
-        return len(self._terms[0])
+        return len(self.terms[0])
 
     def terms_of(self, law: str) -> int:
         """The number of terms that one law needs for itself."""
@@ -74,7 +74,7 @@ class Structure:
         return tuple(atom for atom in self.laws[law].total.atoms if atom.mixed)
 
     @cached_property
-    def _terms(self) -> Terms:
+    def terms(self) -> Terms:
         """h_1 .. h_K, and s_1 .. s_K for each law."""
         return self._terms_of(_rows(self.laws))
 
@@ -119,37 +119,19 @@ class Structure:
         s = {name: [_of_law(rows[products[i]], name) for i in kept] for name in self.laws}
         return [Sum(terms) for terms in h], s
 
-    @property
-    def functions(self) -> list[Sum]:
-        """h_1 .. h_K as sums."""
-        return self._terms[0]
+    def h(self, theta: Float[Array, " p"], functions: list[Sum]) -> Float[Array, " functions"]:
+        """The values of functions of theta alone, such as h_k."""
+        return Evaluation({"theta": theta}, self.algebra.held).vector(functions)
 
-    def statistics(self, law: str) -> list[Sum]:
-        """s_1 .. s_K of one law as sums."""
-        return self._terms[1][law]
-
-    def h(self, theta: Float[Array, " p"], functions: list[Sum] | None = None) -> Float[Array, " terms"]:
-        """h_k(theta), or other functions of theta alone."""
-        wanted = self.functions if functions is None else functions
-        return Evaluation({"theta": theta}, self.algebra.held).vector(wanted)
-
-    def s(self, law: str, theta: Float[Array, " p"], **data: Array | None) -> Float[Array, " terms"]:
-        """s_k of one step. Of theta only the awkward parameters matter.
+    def of_data(
+        self, law: str, theta: Any, data: Mapping[str, Array | None], values: Callable[[Evaluation], Array]
+    ) -> Array:
+        """`values` of the evaluation of one step, such as s_k. Of theta only the awkward parameters matter for these.
 
         `data` is what the law has: "initial" x_0, "transition" x, new and u, "observation" x, y and u. Missing components of
         y (NaN) add nothing. Where a law cannot do without one of several components, as that of a multivariate normal, the
         result is NaN.
         """
-        return self.of_data(law, theta, data, lambda found: found.vector(self.statistics(law)))
-
-    def constant(self, law: str, theta: Float[Array, " p"], **data: Array | None) -> Float[Array, ""]:
-        """c of one step, with the same data."""
-        return self.of_data(law, theta, data, lambda found: found.vector([self._constant(law)]))[0]
-
-    def of_data(
-        self, law: str, theta: Any, data: Mapping[str, Array | None], values: Callable[[Evaluation], Array]
-    ) -> Array:
-        """`values` of the evaluation of one step; NaN where a law cannot do without a component that is missing."""
         given = {name: jnp.ravel(value) for name, value in data.items() if value is not None}
         if law != "observation":
             return values(self._at(theta, given, jnp))
@@ -176,7 +158,8 @@ class Structure:
         found = self._at(theta, {**data, "there": np.ones(self.components, bool)}, np)
         batch = np.broadcast_shapes(theta.shape[1:], *(value.shape[1:] for value in data.values()))
         terms = np.zeros((self.size, *batch))
-        for k, (s, h) in enumerate(zip(self.statistics(law), self.functions, strict=True)):
+        functions, statistics = self.terms
+        for k, (s, h) in enumerate(zip(statistics[law], functions, strict=True)):
             terms[k] = found.sum(s) * found.sum(h) if s.terms else 0.0
         return terms, np.broadcast_to(found.sum(self._constant(law)), batch)
 
