@@ -34,7 +34,10 @@ VALUES = {
 }
 FLAT = [0.5, -0.25, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 0.25, 0.25, 0.5, 2.0, 0.5, 0.5, 1.0, 7.0]
 
-_inside = jax.jit(lambda vector: PARAMETERS.inside(vector))
+
+def _inside(vector):
+    values = PARAMETERS.as_dict(vector)
+    return jnp.all(jnp.array([jnp.all(prior.support(values[name])) for name, prior in PRIOR.items()]))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,7 @@ def test_named_values_and_the_flat_vector_are_the_same_numbers():
         assert getattr(p, name).shape == PRIOR[name].event_shape
     shuffled = {name: VALUES[name] for name in sorted(VALUES)}
     np.testing.assert_array_equal(PARAMETERS.vector(shuffled), vector)
-    table = PARAMETERS.as_dict(np.stack([FLAT, FLAT]), (2,))
+    table = PARAMETERS.as_dict(np.stack([FLAT, FLAT]))
     assert table["A"].shape == (2, 2, 2)
     np.testing.assert_array_equal(table["A"][1], VALUES["A"])
 
@@ -92,7 +95,7 @@ def test_prior_draws_follow_the_prior(draws):
         assert stats.kstest(columns[label], law.cdf).pvalue > 1e-4, label
     for one, other in [("v", "rho"), ("b[0]", "b[1]"), ("b[0]", "one[0]")]:  # independent, each with a key of its own
         assert abs(stats.spearmanr(columns[one], columns[other]).statistic) * np.sqrt(5000) < 5.0
-    assert bool(jax.jit(jax.vmap(PARAMETERS.inside))(draws).all())
+    assert bool(jax.jit(jax.vmap(_inside))(draws).all())
 
 
 def test_log_prior_is_the_sum_of_log_densities():
@@ -109,16 +112,6 @@ def test_log_prior_is_the_sum_of_log_densities():
     )
 
 
-@pytest.mark.parametrize(
-    ("label", "value"), [("v", -0.1), ("rho", 1.5), ("mix[0]", 0.3), ("S[0,1]", 0.6), ("b[0]", np.nan), ("v", np.inf)]
-)
-def test_inside_sees_one_element_that_is_not(label, value):
-    spoiled = np.array(FLAT, np.float32)
-    assert bool(_inside(spoiled))
-    spoiled[PARAMETERS.index(label)] = value
-    assert not bool(_inside(spoiled))
-
-
 def test_constrain_and_unconstrain_are_inverse(float64):
     free = np.random.default_rng(0).normal(
         size=(1000, 14)
@@ -126,7 +119,7 @@ def test_constrain_and_unconstrain_are_inverse(float64):
 
     def there_and_back(free):
         vector = PARAMETERS.constrain(free)
-        return vector, PARAMETERS.inside(vector), PARAMETERS.unconstrain(vector)
+        return vector, _inside(vector), PARAMETERS.unconstrain(vector)
 
     vector, inside, back = jax.jit(jax.vmap(there_and_back))(free)
     assert vector.shape == (1000, 16)
@@ -184,7 +177,6 @@ def test_a_model_without_unknowns_has_an_empty_vector():
         nothing.vector({}).shape == nothing.sample(root_key(0)).shape == nothing.constrain(jnp.zeros(0)).shape == (0,)
     )
     assert float(nothing.log_prior(jnp.zeros(0))) == 0.0
-    assert bool(nothing.inside(jnp.zeros(0)))
 
 
 @pytest.mark.parametrize(

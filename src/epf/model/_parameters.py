@@ -113,9 +113,9 @@ class Parameters(eqx.Module):
         """The values by name, each in its own shape, as a model receives them."""
         return Values(self.as_dict(vector))
 
-    def as_dict(self, vector: Any, lead: tuple[int, ...] = ()) -> dict[str, Any]:
+    def as_dict(self, vector: Any) -> dict[str, Any]:
         """The values by name of an array `(*lead, p)`."""
-        slices = self.slices
+        slices, lead = self.slices, vector.shape[:-1]
         return {
             name: vector[..., slices[name]].reshape((*lead, *prior.event_shape)) for name, prior in self.priors.items()
         }
@@ -142,11 +142,6 @@ class Parameters(eqx.Module):
         """log p(theta)."""
         values = self.as_dict(vector)
         return sum((log_prob(prior, values[name]) for name, prior in self.priors.items()), start=jnp.zeros(()))
-
-    def inside(self, vector: Float[Array, " p"]) -> Bool[Array, ""]:
-        """Whether every parameter lies in its support."""
-        values = self.as_dict(vector)
-        return jnp.all(jnp.array([_allowed(values[name], prior) for name, prior in self.priors.items()], bool))
 
     @property
     def discrete(self) -> tuple[str, ...]:

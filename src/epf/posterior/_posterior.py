@@ -204,7 +204,7 @@ class Posterior(eqx.Module):
             raise SettingError(f"sample({num_samples!r}): the number of draws must be a whole number, 1 or more.")
         require_memory(f"sample({num_samples})", 3 * num_samples * max(self.parameters.size, 1), "ask for fewer draws")
         draws = np.asarray(_draws(self, root_key(check_seed(seed)), int(num_samples)))
-        return self.parameters.as_dict(draws, (num_samples,))
+        return self.parameters.as_dict(draws)
 
     @property
     def probabilities(self) -> dict[str, dict[int, float]]:

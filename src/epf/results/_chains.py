@@ -105,8 +105,7 @@ class Chains(Answer[MarkovChains, Draw]):
     @property
     def draws(self) -> dict[str, np.ndarray]:
         """Draws by name, each of shape (chains, draws, *shape)."""
-        theta = self._theta
-        return self.parameters.as_dict(theta, theta.shape[:2])
+        return self.parameters.as_dict(self._theta)
 
     @property
     def acceptance(self) -> np.ndarray:

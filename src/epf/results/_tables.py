@@ -132,7 +132,7 @@ def to_arviz(result: "Result", num_samples: int, observed: Any, seed: int) -> An
     params = result.parameters
     if result.model is not None:
         prior = np.asarray(jax.vmap(params.sample)(particle_keys(root_key(seed), num_samples)))
-        groups["prior"] = {name: chains(values) for name, values in params.as_dict(prior, (num_samples,)).items()}
+        groups["prior"] = {name: chains(values) for name, values in params.as_dict(prior).items()}
         with contextlib.suppress(ModelError):  # the laws may need the inputs of the next step, which are not known
             groups["posterior_predictive"] = {
                 "y_next": chains(result.forecast(1, num_samples=num_samples, seed=seed).y[:, 0])
