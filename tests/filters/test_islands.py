@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import epf
+from epf.filters._base import start
 from epf.filters._islands import IslandPosterior, Islands
 from epf.filters._particle import BoundParticleFilter
 from epf.model._parameters import parameters_of
@@ -120,8 +121,8 @@ def test_a_step_is_that_of_each_island_with_numbers_of_its_own():
     """States, evidence and what is told of the step, against the filter of one island run as often by hand."""
     bound = epf.SIR(20, islands=2).bind(AR())
     root, ys = root_key(3), jnp.asarray([0.3, -0.2, 0.9])
-    state, evidence = bound.init(step_key(root, 0)), 0.0
-    alone = [bound.one.init(key) for key in jax.random.split(step_key(root, 0), 2)]
+    state, evidence, first = start(bound, root), 0.0, eqx.filter_jit(bound.one.init)
+    alone = [first(key) for key in jax.random.split(step_key(root, 0), 2)]
     totals = np.zeros(2)
     step, one = eqx.filter_jit(bound.step), eqx.filter_jit(bound.one.step)
     for t, y in enumerate(ys, start=1):
@@ -142,7 +143,7 @@ def test_a_step_is_that_of_each_island_with_numbers_of_its_own():
 def test_evidence_goes_on_where_islands_could_not_explain_an_observation():
     """One island counts as likelihood zero from then on; where none can explain it, the levels stay as they were."""
     bound = epf.SIR(20, islands=2).bind(AR())
-    state = bound.init(root_key(0))
+    state = start(bound, root_key(0))
     step = eqx.filter_jit(bound.step)
     uneven = eqx.tree_at(lambda s: s.log_evidence, state, jnp.asarray([0.0, -jnp.inf]))
     after, info = step(step_key(root_key(0), 1), uneven, jnp.asarray(0.3), None)

@@ -15,6 +15,7 @@ from scipy.stats import halfnorm, norm
 
 import epf
 from epf.errors import NumericalError, UnsupportedModelError
+from epf.filters._base import start
 from epf.filters._modes import FAR, Elsewhere, Modes, ellipse_of
 from epf.filters.marginal._distribution import SkewStudent
 from epf.filters.marginal._region import MOST, Region
@@ -184,7 +185,7 @@ def test_shares_of_regions_add_up_to_the_whole():
 def nodes():
     """A filter that has seen nothing."""
     bound = METHOD.bind(MovingAverage())
-    return bound, bound.init(jax.random.key(0))
+    return bound, start(bound, jax.random.key(0))
 
 
 @pytest.mark.slow
