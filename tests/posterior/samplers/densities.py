@@ -123,6 +123,7 @@ class Density:
         level = self.log(points)[:, None]
         return below(points[:, 1]) / below(np.full(len(points), self.high[1]))
 
+    @cache  # noqa: B019  the cases live as long as the tests, and each has several samplers
     def sample(self, seed, count):
         """Exact draws, (count, p): a cell of the table, a point in it, and rejection for how the density varies there."""
         rng = np.random.default_rng(seed)
