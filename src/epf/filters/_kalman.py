@@ -123,7 +123,7 @@ class BoundKalman(BoundFilter):
         after = jax.tree.map(lambda old, new: jnp.where(collapsed, old, new), before, found.after)
         sound = jnp.all(jnp.isfinite(after.mean)) & jnp.all(jnp.isfinite(after.root))
         failed = ~(sound & (log_evidence < jnp.inf))
-        rounding = found.rounding
+        rounding = jnp.where(collapsed, 0.0, found.rounding)
         none = jnp.asarray(jnp.nan), jnp.asarray(False)
         return after, Info(log_evidence, *none, collapsed, jnp.asarray(0), failed, rounding)
 

@@ -104,17 +104,17 @@ class KalmanFilters(eqx.Module):
             return self._at(model, theta).step(key, state, y, u)
 
         state, info = jax.vmap(one)(thetas, bank.state)
-        lost = info.collapsed | info.failed | ~jnp.isfinite(info.log_evidence)
+        lost, failed = info.collapsed | info.failed, info.failed
         # A filter that failed stays where it was: its node has no weight from now on.
         state = jax.tree.map(
-            lambda after, before: jnp.where(lost.reshape(-1, *(1 for _ in after.shape[1:])), before, after),
+            lambda after, before: jnp.where(failed.reshape(-1, *(1 for _ in after.shape[1:])), before, after),
             state,
             bank.state,
         )
         found = jnp.where(lost, -jnp.inf, info.log_evidence)
         none = jnp.zeros_like(lost)
         return KalmanBank(state, self.shape), Seen(
-            found, lost, none.astype(int), info.failed, jnp.asarray(False), jnp.nan_to_num(info.residual, posinf=1e6)
+            found, lost, none.astype(int), failed, jnp.asarray(False), jnp.nan_to_num(info.residual, posinf=1e6)
         )
 
     def _at(self, model: StateSpaceModel, theta: Float[Array, " p"]) -> BoundKalman:

@@ -152,7 +152,8 @@ class FiniteFilters(eqx.Module):
         back = bank.log_back
         if back is not None:
             back = jnp.concatenate([jnp.nan_to_num(given, neginf=-jnp.inf)[:, None], back[:, :-1]], axis=1)
-        seen = Seen(jnp.where(lost, -jnp.inf, found), lost, jnp.zeros(lost.shape, int), lost, jnp.asarray(False))
+        no_number = ~(found < jnp.inf)
+        seen = Seen(jnp.where(lost, -jnp.inf, found), lost, jnp.zeros(lost.shape, int), no_number, jnp.asarray(False))
         return FiniteBank(self.values, log_mass, back), seen
 
     def describe(self, nodes: int) -> dict[str, str]:

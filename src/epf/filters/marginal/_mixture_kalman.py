@@ -110,7 +110,8 @@ class MixtureKalmanFilters(Filters):
             return jnp.minimum(0.5 * jnp.sum(jnp.square(jnp.stack(each))), _MOST_LEFT_OUT)
 
         keys = particle_keys(jax.random.fold_in(key, 2), thetas.shape[0])
-        return bank, replace(seen, rounding=jax.vmap(left_out)(keys, thetas, bank.x, bank.weights))
+        rounding = jnp.where(seen.collapsed, 0.0, jax.vmap(left_out)(keys, thetas, bank.x, bank.weights))
+        return bank, replace(seen, rounding=rounding)
 
     def describe(self, nodes: int) -> dict[str, str]:
         """The settings in words, for this many filters."""

@@ -136,7 +136,7 @@ class QuadratureFilters(eqx.Module):
         """All filters take in one observation."""
         keys = jax.random.split(key, self.points)
 
-        def one(theta: Array, shift: Array, old: Array, old_mass: Array, credit: Array) -> tuple[Array, ...]:
+        def one(theta: Array, shift: Array, old: Array, old_mass: Array, credit: Array, y: Array) -> tuple[Array, ...]:
             p = self.parameters.named(theta)
 
             def predicted(of: int | Array) -> Callable[[Float[Array, " points"]], Float[Array, " points"]]:
@@ -166,24 +166,40 @@ class QuadratureFilters(eqx.Module):
             place = where_it_matters(lambda c: predicted(0)(c) + log_likelihood(c), Range.over(low, high))
 
             def stream(of: Int[Array, ""], shift: Float[Array, ""]) -> tuple[Array, Array, Array, Array]:
-                return self._placed(predicted(of), log_likelihood, place, shift, credit[of])
+                x, log_mass, found, left = self._placed(predicted(of), log_likelihood, place, shift, credit[of])
+                # Where hardly any state has a number, y may be as likely as any.
+                return x, log_mass, jnp.where((found == -jnp.inf) & (invalid > 1.0 - LOST), jnp.nan, found), left
 
             return *jax.vmap(stream)(jnp.arange(self.streams), shift), place.rounding, invalid
 
         each = thetas[: len(thetas) // self.streams]
-        old = map(self._nodes_first, (bank.x, bank.log_mass, bank.credit))
-        x, log_mass, found, credit, rounding, invalid = jax.vmap(one)(each, self._shifts(key, each), *old)
-        x, log_mass, found, credit = map(_streams_first, (x, log_mass, found, credit))
-        lost = ~jnp.isfinite(found) | ~jnp.all(jnp.isfinite(x), axis=1)
+        shifts, *old = self._shifts(key, each), *map(self._nodes_first, (bank.x, bank.log_mass, bank.credit))
+
+        def take_in(carry: tuple[Array, tuple[Array, ...]]) -> tuple[Array, tuple[Array, ...]]:
+            turn = carry[0]
+            row = jnp.where(turn > 0, jnp.nan, y)
+            *parts, rounding, invalid = jax.vmap(one, (0, 0, 0, 0, 0, None))(each, shifts, *old, row)
+            return turn + 1, (*map(_streams_first, parts), rounding, invalid)
+
+        # An observation that no filter can explain is set aside: all go on as if it were missing.
+        none = bank.x, bank.log_mass, bank.credit, bank.credit, bank.credit[: len(each)], bank.credit[: len(each)]
+        turns, (x, log_mass, found, credit, rounding, invalid) = jax.lax.while_loop(
+            lambda carry: (carry[0] == 0) | ((carry[0] == 1) & jnp.all(carry[1][2] == -jnp.inf)),
+            take_in,
+            (jnp.asarray(0), none),
+        )
+        failed = ~(found < jnp.inf) | ~jnp.all(jnp.isfinite(x), axis=1)
+        stays = failed | (found == -jnp.inf)
         after = QuadratureBank(
-            jnp.where(lost[:, None], bank.x, x),
-            jnp.where(lost[:, None], bank.log_mass, log_mass),
-            jnp.where(lost, bank.credit, credit),
+            jnp.where(stays[:, None], bank.x, x),
+            jnp.where(stays[:, None], bank.log_mass, log_mass),
+            jnp.where(stays, bank.credit, credit),
             self.shape,
         )
+        dead = stays | (turns > 1)
         # The draws that a particle filter would have: so much of their mass has no number, of so many points.
         invalid = jnp.tile(jnp.ceil(self.points * jnp.where(invalid > LOST, invalid, 0.0)).astype(int), self.streams)
-        return after, Seen(jnp.where(lost, -jnp.inf, found), lost, invalid, lost, jnp.asarray(False), rounding)
+        return after, Seen(jnp.where(dead, -jnp.inf, found), dead, invalid, failed, jnp.asarray(False), rounding)
 
     def describe(self, nodes: int) -> dict[str, str]:
         """The settings in words."""

@@ -239,6 +239,9 @@ class RaoBlackwellised(Filters):
     ) -> tuple[Array, Array, Float[Array, " particles"]]:
         rest = Rest(model, self.part, params.named(theta), u)
         y, slope = rest.gaussian(y, x[:, 0])
+        # Infinite where nothing gives y. The particles then move as if it were missing, without weight.
+        slope = jnp.where(jnp.any(jnp.isinf(y)), -jnp.inf, slope)
+        y = jnp.where(jnp.isinf(y), jnp.nan, y)
         new, x, increments = propose(even_keys(key, x.shape[-1]), rest, params, self.proposal, theta, x, y, u)
         return new, jax.vmap(lambda one: rest.updated(one, y), -1, -1)(x), increments + slope
 
