@@ -1,5 +1,7 @@
 """States without noise: one path per node, exact."""
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -7,6 +9,7 @@ import pytest
 from scipy import stats
 
 import epf
+from epf.numerics._keys import root_key
 
 
 class Cooling(epf.StateSpaceModel):
@@ -52,6 +55,18 @@ def test_the_answer_is_that_of_a_grid():
     assert abs(result.log_evidence - evidence) < 0.05
     mean, _ = result.posterior.state_moments()
     np.testing.assert_allclose(mean, 20.0 + 70.0 * np.exp(-result.mean["rate"] * gaps.sum()), rtol=1e-2)
+
+
+@pytest.mark.parametrize(("exact", "due"), [(True, True), (False, False)])
+def test_nodes_with_exact_filters_do_not_wait_as_noisy_ones_do(exact, due):
+    """A fifth of 100 nodes count, the last ones helped, and few observations have come since."""
+    bound = epf.MarginalEPF(nodes=100, exact=exact).bind(Cooling(), jnp.ones(1))
+    state = jax.eval_shape(bound.init, root_key(0))
+    old = eqx.tree_at(lambda n: n.weights, state.old, jnp.where(jnp.arange(100) < 20, 0.05, 0.0))
+    parts = old, jnp.asarray(11), jnp.asarray(10), jnp.asarray(False), jnp.asarray(30.0)
+    state = eqx.tree_at(lambda s: (s.old, s.t, s.tried, s.stalled, s.reached), state, parts)
+    state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf, state)
+    assert bool(bound._is_due(state)) == due
 
 
 def test_a_state_that_starts_anywhere_has_particles():

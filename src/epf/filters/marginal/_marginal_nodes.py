@@ -27,6 +27,7 @@ from epf.filters.marginal._images import Images
 from epf.filters.marginal._lookouts import Changes
 from epf.filters.marginal._nodes import DEAD, Nodes, Points, flattened
 from epf.filters.marginal._posterior import NodePosterior
+from epf.filters.marginal._quadrature import STREAMS
 from epf.filters.marginal._region import Region
 from epf.filters.marginal._surface import Surface, weighted_points
 from epf.model._model import StateSpaceModel
@@ -269,7 +270,7 @@ class MarginalNodes(ReplayingFilter):
         count, helped = state.old.effective, ~state.stalled
         promising = helped | (count < _PROGRESS * state.reached)
         at_once = promising
-        if hasattr(self.filters, "particles"):
+        if self.filters.streams > STREAMS:
             at_once = helped & (count < max(_HARDLY[0] * self.nodes, _HARDLY[1]))
         share = jnp.where(count < _HOPELESS, 0.125, jnp.where(promising, 0.25, 1.0))
         share = jnp.where(state.old.noise > _NOISY, 1.0, jnp.where(at_once, 0.0, share))
