@@ -135,6 +135,25 @@ def test_a_count_whose_values_depend_on_itself_has_particles():
     assert 0.9 < result.sd["survival"] / sd < 1.1
 
 
+class Sudden(OnOff):
+    """A machine that may start in a state that it never comes back to."""
+
+    def initial(self, p):
+        return dist.Categorical(jnp.array([0.2, 0.3, 0.5]))
+
+
+class Uncounted(OnOff):
+    def initial(self, p):
+        return dist.Poisson(0.5)
+
+
+@pytest.mark.parametrize("model", [Sudden(), Uncounted()])
+def test_a_start_beyond_the_values_of_the_transition_has_no_forward_sums(model):
+    """They would leave out half of the mass, and the likelihood of the first observation with it."""
+    assert FiniteFilters.of(model, None) is None
+    assert FiniteFilters.of(OnOff(), None) is not None
+
+
 class Many(OnOff):
     """A category with more values than numpy's functions may have arguments, given by logits."""
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpyro.distributions import Delta
 
 from epf.filters._bank import Seen
-from epf.model._laws import log_prob, log_weight_observed, number_of_values, support
+from epf.model._laws import log_prob, log_weight_observed, number_of_values
 from epf.model._model import (
     StateSpaceModel,
     advance,
@@ -88,7 +88,7 @@ class FiniteFilters(eqx.Module):
 
         def values_of(p: Values) -> int:
             first, law = first_law(model, p), transition_law(model, p, jnp.zeros(shape), u)
-            starts = support(first).is_discrete or isinstance(first, Delta)
+            starts = number_of_values(first) > 0 or isinstance(first, Delta)
             numbers = first.event_shape == () and newest(model, jnp.zeros(shape)).shape == ()
             return number_of_values(law) if starts and numbers else 0
 
@@ -98,7 +98,8 @@ class FiniteFilters(eqx.Module):
         first = first_law(model, p)
         values = jnp.asarray(transition_law(model, p, x, u).enumerate_support(expand=False), float)
         kept = jax.vmap(lambda value: newest(model, advance(model, x, value)))(values)
-        if isinstance(first, Delta) and not bool(jnp.any(first.v == values)):
+        starts = first.v if isinstance(first, Delta) else first.enumerate_support(expand=False)
+        if not bool(jnp.all(jnp.isin(starts, values))):
             return None
         return cls(params, values, x.shape) if bool(jnp.all(kept == values)) else None
 
