@@ -308,6 +308,12 @@ def test_missing_values_and_a_far_start_are_no_hindrance(start):
     assert np.all(np.abs(z) <= 0.5), z
 
 
+def test_settings_speak_of_no_draws_of_theta():
+    described = epf.OnlineEM(50).bind(COEFFICIENT).describe()
+    assert "draws of theta" not in described
+    assert "approximation" in described
+
+
 @pytest.mark.slow
 def test_the_answer_is_a_point():
     result = epf.fit(COEFFICIENT, series(), epf.OnlineEM(30, burn_in=10))

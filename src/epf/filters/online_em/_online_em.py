@@ -245,10 +245,12 @@ class BoundOnlineEM(BoundParticleFilter):
 
     def describe(self) -> dict[str, str]:
         settings = self.settings
+        of_polynomials = self.gibbs.describe(1)
+        del of_polynomials["draws of theta"]  # there are none
         refined = f"the average of Q with weights t^{settings.averaging or 0.0:g}, corrected for missing information"
         return {
             **super().describe(),
-            **self.gibbs.describe(1),
+            **of_polynomials,
             "steps": f"t^-{settings.exponent:g} after {settings.burn_in} observations",
             "answer": "the maximum of the recent Q" if settings.averaging is None else f"the maximum of {refined}",
             "backward draws": f"{settings.draws} per particle",
