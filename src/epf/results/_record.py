@@ -46,10 +46,15 @@ def approximation_error(record: Record, before: float = 0.0) -> np.ndarray:
     residual = [error_of_step(step) for step in np.asarray(record.info.residual, float).tolist()]
     if not len(residual):
         return np.zeros(0)
-    with np.errstate(all="ignore"):
-        shrink = np.nanmax(np.minimum(record.sd[1:] / record.sd[:-1], 1.0), axis=1, initial=0.0)
     total, found = before, []
-    for step, weight in zip(residual, [1.0, *np.nan_to_num(shrink, nan=1.0)], strict=True):
+    for step, weight in zip(residual, [1.0, *shrinkage(record.sd)], strict=True):
         total = total * weight + step
         found.append(total)
     return np.asarray(found)
+
+
+def shrinkage(sd: Float[Array, "*series time p"]) -> np.ndarray:
+    """What each step leaves of the sd that shrinks least: at most 1, and 1 where no sd has a ratio, as 0 / 0."""
+    with np.errstate(all="ignore"):
+        ratio = np.nanmax(np.minimum(sd[..., 1:, :] / sd[..., :-1, :], 1.0), axis=-1, initial=-1.0)
+    return np.where(ratio < 0.0, 1.0, ratio)

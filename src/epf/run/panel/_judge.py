@@ -8,7 +8,7 @@ import numpy as np
 
 from epf.results._certificate import PARTS, Certificate, certificate, total_of
 from epf.results._observed import _ENOUGH, Observed
-from epf.results._record import Record
+from epf.results._record import Record, shrinkage
 from epf.results._verdict import _FEW_PARTICLES, MEAN_LIMIT, SD_LIMIT, MethodFacts, Verdict, judge_run
 from epf.run.panel._chunks import Part
 from epf.run.panel._series import Key, Series
@@ -88,9 +88,7 @@ def _nats(records: Record, counts: np.ndarray) -> np.ndarray:
     total = np.zeros(len(counts))
     if not residual.any():
         return total
-    with np.errstate(all="ignore"):
-        shrink = np.nanmax(np.minimum(records.sd[:, 1:] / records.sd[:, :-1], 1.0), axis=2, initial=0.0)
-    for i, step in enumerate(np.minimum(residual, 1e6).T):
-        weight = np.nan_to_num(shrink[:, i - 1], nan=1.0) if i else 1.0
+    weights = np.insert(shrinkage(records.sd), 0, 1.0, axis=1)
+    for i, (step, weight) in enumerate(zip(np.minimum(residual, 1e6).T, weights.T, strict=True)):
         total = np.where(i < counts, total * weight + step, total)
     return total
