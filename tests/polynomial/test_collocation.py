@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bases import tensor
 from numpy.polynomial import chebyshev
 
 from epf.polynomial._basis import Chebyshev, Monomial
 from epf.polynomial._indices import (
     coefficients_from_values,
     gauss,
-    tensor,
     total_degree,
     values_from_coefficients,
 )
@@ -32,7 +32,7 @@ def draw(seed, *shape):
 def test_the_nodes_are_the_roots_and_lie_inside():
     np.testing.assert_allclose(gauss(9), chebyshev.chebpts1(9), atol=1e-15)
     assert (gauss(8) == -gauss(8)[::-1]).all()
-    nodes = Chebyshev(tensor([2, 3]), [0.0, 5.0], [1.0, 9.0]).nodes()
+    nodes = Chebyshev(tensor(2, 3), [0.0, 5.0], [1.0, 9.0]).nodes()
     assert nodes.shape == (12, 2)
     assert ((nodes > jnp.array([0.0, 5.0])) & (nodes < jnp.array([1.0, 9.0]))).all()
     np.testing.assert_allclose(nodes[:4, 1], 7.0 + 2.0 * gauss(4), rtol=1e-6)
@@ -49,7 +49,7 @@ def test_the_transform_and_its_inverse(count):
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("indices", [total_degree(1, 14), total_degree(2, 5), tensor([2, 6]), total_degree(3, 3)])
+@pytest.mark.parametrize("indices", [total_degree(1, 14), total_degree(2, 5), tensor(2, 6), total_degree(3, 3)])
 def test_a_polynomial_is_found_again(indices):
     basis = box(indices, 0.5, 2.0)
     coefficients = draw(1, indices.size)

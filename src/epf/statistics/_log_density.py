@@ -127,14 +127,14 @@ class PolynomialLogDensity(Gibbs):
     def move(self, statistic: PathPolynomial, low: Float[Array, " p"], high: Float[Array, " p"]) -> PathPolynomial:
         """The same polynomial on another box."""
         old, new = (Chebyshev(self.indices, *box) for box in ((statistic.low, statistic.high), (low, high)))
-        moved = old.move(statistic.coefficients.value, new).at[0].set(0.0)
+        moved = new.move_here(statistic.coefficients.value, old).at[0].set(0.0)
         return PathPolynomial(self._sum.zero(moved.shape).add(moved), low, high, statistic.centre)
 
     def recentre(self, statistic: PathPolynomial, centre: Float[Array, " p"]) -> PathPolynomial:
         """The same polynomial about another centre."""
         assert statistic.centre is not None
         old, new = Monomial(self.indices, statistic.centre), Monomial(self.indices, centre)
-        moved = old.move(statistic.coefficients.value, new).at[0].set(0.0)
+        moved = new.move_here(statistic.coefficients.value, old).at[0].set(0.0)
         return PathPolynomial(self._sum.zero(moved.shape).add(moved), statistic.low, statistic.high, centre)
 
     def add(self, statistic: PathPolynomial, increment: Float[Array, " terms"]) -> PathPolynomial:

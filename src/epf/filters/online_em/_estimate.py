@@ -76,7 +76,7 @@ def boxed(
         all_ = jnp.concatenate([tau[RECENT], tau[ALL], estimate.Q.T], axis=1)
         high_powers = jnp.asarray([sum(k) > 2 for k in gibbs.indices.exponents])
         all_ = jnp.where(out & high_powers[:, None], 0.0, all_)
-        moved = estimate.box(gibbs.indices).move(all_, basis.Chebyshev(gibbs.indices, *ends)).at[0].set(0.0)
+        moved = basis.Chebyshev(gibbs.indices, *ends).move_here(all_, estimate.box(gibbs.indices)).at[0].set(0.0)
         look, n = jnp.where(due, 2 * estimate.t, estimate.look), tau.shape[2]
         both, Q = jnp.stack([moved[:, :n], moved[:, n : 2 * n]]), moved[:, 2 * n :].T
         return both, replace(estimate, Q=Q, low=ends[0], high=ends[1], look=look, anchor=middle)
