@@ -136,7 +136,7 @@ class QuadratureFilters(eqx.Module):
         """All filters take in one observation."""
         keys = jax.random.split(key, self.points)
 
-        def one(theta: Array, shift: Array, old: Array, old_mass: Array, credit: Array, y: Array) -> tuple[Array, ...]:
+        def one(theta: Array, shift: Array, y: Array, old: Array, old_mass: Array, credit: Array) -> tuple[Array, ...]:
             p = self.parameters.named(theta)
 
             def predicted(of: int | Array) -> Callable[[Float[Array, " points"]], Float[Array, " points"]]:
@@ -178,7 +178,7 @@ class QuadratureFilters(eqx.Module):
         def take_in(carry: tuple[Array, tuple[Array, ...]]) -> tuple[Array, tuple[Array, ...]]:
             turn = carry[0]
             row = jnp.where(turn > 0, jnp.nan, y)
-            *parts, rounding, invalid = jax.vmap(one, (0, 0, 0, 0, 0, None))(each, shifts, *old, row)
+            *parts, rounding, invalid = jax.vmap(one, (0, 0, None, 0, 0, 0))(each, shifts, row, *old)
             return turn + 1, (*map(_streams_first, parts), rounding, invalid)
 
         # An observation that no filter can explain is set aside: all go on as if it were missing.
