@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.filters._base import Evidence
 from epf.filters._layout import Layout
 from epf.model._parameters import Parameters
-from epf.numerics._sums import quantiles
+from epf.numerics._sums import mixture_moments, quantiles
 from epf.posterior._posterior import ErrorEstimate, Posterior, Summary, student
 
 _NEGLIGIBLE = 1e-6  # probability of a bank whose own errors do not matter
@@ -91,7 +91,7 @@ class ModelMixture(Posterior):
         return self.layout.joined(moments[0], self.values), self.layout.joined(moments[1], jnp.zeros_like(self.values))
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
-        return _pooled(self.weights, *self._filled(self._each(lambda bank: bank.moments())))
+        return mixture_moments(self.weights, *self._filled(self._each(lambda bank: bank.moments())))
 
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
         grid = _with_ends(levels)
@@ -147,7 +147,7 @@ class ModelMixture(Posterior):
         return (self.layout.joined(others, self.values[chosen]), *rest)
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
-        return _pooled(self.weights, *self._each(lambda bank: bank.state_moments()))
+        return mixture_moments(self.weights, *self._each(lambda bank: bank.state_moments()))
 
     def error(self) -> ErrorEstimate:
         return self._mixed_error(*self._each(lambda bank: (bank.moments(), bank.error())))
@@ -157,16 +157,16 @@ class ModelMixture(Posterior):
         grid = _with_ends(levels)
         each = self._each(lambda bank: bank.summary(grid))
         return Summary(
-            _pooled(self.weights, *self._filled(each.moments)),
+            mixture_moments(self.weights, *self._filled(each.moments)),
             self._mixed_quantiles(levels, grid, each.quantiles),
-            _pooled(self.weights, *each.state_moments),
+            mixture_moments(self.weights, *each.state_moments),
             self._mixed_error(each.moments, each.error),
         )
 
     def _mixed_error(self, moments: tuple[Array, Array], parts: ErrorEstimate) -> ErrorEstimate:
         """The banks' own errors by their probabilities, and what errors of the probabilities do."""
         weights, (means, sds) = self.weights, self._filled(moments)
-        mean, sd = _pooled(weights, means, sds)
+        mean, sd = mixture_moments(weights, means, sds)
         # A value that is nearly certain leaves an sd near zero, of which no share means anything.
         least = self.layout.joined(jnp.zeros(len(self.layout.others)), jnp.full(len(self.layout.chosen), SMALLEST))
         unit = jnp.maximum(sd, least)
@@ -184,7 +184,7 @@ class ModelMixture(Posterior):
 
         def moved(change: Float[Array, " banks"]) -> Float[Array, "2 p"]:
             changed = jnp.where(jnp.isfinite(self._levels), self._levels + change, -jnp.inf)
-            other, other_sd = _pooled(jax.nn.softmax(changed), means, sds)
+            other, other_sd = mixture_moments(jax.nn.softmax(changed), means, sds)
             return jnp.stack([other - mean, other_sd - sd]) / unit
 
         def by_bank(errors: Float[Array, " banks"]) -> Float[Array, "2 p"]:
@@ -212,13 +212,3 @@ class ModelMixture(Posterior):
 def _with_ends(levels: Float[Array, " levels"]) -> Float[Array, " grid"]:
     """The levels that are asked for among those at which the banks' quantiles are known."""
     return jnp.sort(jnp.concatenate([jnp.asarray(_LEVELS, levels.dtype), levels]))
-
-
-def _pooled(
-    weights: Float[Array, " banks"], means: Float[Array, "banks *shape"], sds: Float[Array, "banks *shape"]
-) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-    """Mean and sd of a mixture; a bank without weight may have anything."""
-    share = weights.reshape(-1, *(1 for _ in means.shape[1:]))
-    mean = jnp.sum(jnp.where(share > 0.0, share * means, 0.0), axis=0)
-    variance = jnp.sum(jnp.where(share > 0.0, share * (sds**2 + (means - mean) ** 2), 0.0), axis=0)
-    return mean, jnp.sqrt(variance)

@@ -68,6 +68,16 @@ def mean_and_sd(
     return mean, jnp.sqrt(variance)
 
 
+def mixture_moments(
+    weights: Float[Array, " parts"], means: Float[Array, "parts *shape"], sds: Float[Array, "parts *shape"]
+) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
+    """Mean and sd of a mixture; a part without weight may have anything, and values beyond all numbers an infinite sd."""
+    share = weights.reshape(-1, *(1 for _ in means.shape[1:]))
+    mean = jnp.sum(jnp.where(share > 0.0, share * means, 0.0), axis=0)
+    variance = jnp.sum(jnp.where(share > 0.0, share * (sds**2 + (means - mean) ** 2), 0.0), axis=0)
+    return mean, jnp.sqrt(jnp.nan_to_num(variance, nan=jnp.inf, posinf=jnp.inf))
+
+
 def quantiles(
     values: Float[Array, "p particles"], weights: Float[Array, " particles"], levels: Float[Array, " levels"]
 ) -> Float[Array, "levels p"]:

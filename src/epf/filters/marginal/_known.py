@@ -10,7 +10,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.filters._base import BoundFilter, Evidence, Info
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
-from epf.posterior._posterior import ErrorEstimate, Posterior
+from epf.numerics._sums import mixture_moments
+from epf.posterior._posterior import ErrorEstimate, WeightedThetas
 
 
 class KnownState(eqx.Module):
@@ -55,7 +56,7 @@ class KnownFilter(BoundFilter):
 
     def posterior(self, state: KnownState) -> "KnownPosterior":
         alive = jnp.isfinite(state.values)
-        return KnownPosterior(self.parameters, state.bank, alive / jnp.sum(alive))
+        return KnownPosterior(self.parameters, self._thetas.T, alive / jnp.sum(alive), state.bank)
 
     def evidence(self, state: KnownState) -> Evidence:
         return Evidence.of(state.values - jax.nn.logsumexp(state.values, b=1.0 / self.filters.streams))
@@ -64,24 +65,10 @@ class KnownFilter(BoundFilter):
         return {"method": "MarginalEPF", **self.filters.describe(1)}
 
 
-class KnownPosterior(Posterior):
+class KnownPosterior(WeightedThetas):
     """Of the state alone: the mean of the streams that live."""
 
-    parameters: Parameters
     bank: Any
-    weights: Float[Array, " streams"]
-
-    def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
-        return jnp.zeros(0), jnp.zeros(0)
-
-    def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
-        return jnp.zeros((levels.shape[0], 0))
-
-    def marginal_density(self, index: int, grid: Float[Array, " grid"]) -> Float[Array, " grid"]:
-        raise IndexError(index)
-
-    def draws(self, key: PRNGKeyArray, count: int) -> Float[Array, "count p"]:
-        return jnp.zeros((count, 0))
 
     @property
     def in_pairs(self) -> bool:
@@ -90,14 +77,10 @@ class KnownPosterior(Posterior):
     def pairs(self, key: PRNGKeyArray, count: int) -> tuple[Float[Array, "count p"], Float[Array, "count *state"]]:
         k_stream, k_x = jax.random.split(key)
         streams = jax.random.choice(k_stream, self.weights.shape[0], (count,), p=self.weights)
-        return self.draws(key, count), self.bank.drawn(k_x, streams)
+        return jnp.zeros((count, 0)), self.bank.drawn(k_x, streams)
 
     def state_moments(self) -> tuple[Float[Array, "*state"], Float[Array, "*state"]]:
-        means, sds = self.bank.state_moments()
-        weights = self.weights.reshape(-1, *(1 for _ in means.shape[1:]))
-        mean = jnp.sum(jnp.where(weights > 0.0, weights * means, 0.0), axis=0)
-        spread = jnp.where(weights > 0.0, weights * (sds**2 + (means - mean) ** 2), 0.0)
-        return mean, jnp.sqrt(jnp.sum(spread, axis=0))
+        return mixture_moments(self.weights, *self.bank.state_moments())
 
     def error(self) -> ErrorEstimate:
         return ErrorEstimate.none(0)

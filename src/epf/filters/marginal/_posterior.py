@@ -12,7 +12,7 @@ from epf.filters.marginal._images import Images
 from epf.filters.marginal._nodes import Nodes
 from epf.filters.marginal._surface import Surface, learnt_at, weighted_points
 from epf.model._parameters import Parameters
-from epf.numerics._sums import quantiles
+from epf.numerics._sums import mixture_moments, quantiles
 from epf.posterior._posterior import ErrorEstimate, WeightedThetas, sensitivities, shifts, standard_error, student
 
 _BANDWIDTH = 0.1  # standard deviations
@@ -145,12 +145,7 @@ class NodePosterior(WeightedThetas):
         found = [self.images.state_moments(i, self.nodes.bank) for i in range(self.images.count)]
         mean, sd = (jnp.concatenate(part) for part in zip(*found, strict=True))
         share = jnp.ravel(jnp.tile(jnp.pad(each, ((0, 0), (0, lookouts))), (1, streams)))
-        share = share.reshape(-1, *(1 for _ in mean.shape[1:]))
-        # A node without weight may be anywhere, and zero times infinity is no number.
-        whole = jnp.sum(jnp.where(share > 0.0, share * mean, 0.0), axis=0)
-        spread = jnp.where(share > 0.0, share * (sd**2 + (mean - whole) ** 2), 0.0)
-        # States that grow beyond all numbers while nothing is observed have an infinite sd.
-        return whole, jnp.sqrt(jnp.nan_to_num(jnp.sum(spread, axis=0), nan=jnp.inf, posinf=jnp.inf))
+        return mixture_moments(share, mean, sd)
 
     def error(self) -> ErrorEstimate:
         """By first-order changes of the nodes' weights: no second posterior is computed."""
