@@ -14,7 +14,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from epf.filters._particle import finite, move_unseen, propose, start
 from epf.model._model import StateSpaceModel, newest, parameters
@@ -98,12 +98,12 @@ class Filters(eqx.Module):
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> Bank:
         """Filters before the first observation."""
         params = parameters(model)
-        x = jax.vmap(lambda key, theta: start(even_keys(key, self.particles), model, params, theta))(
+        x = jax.vmap(lambda key, theta: self._first(even_keys(key, self.particles), model, params, theta))(
             particle_keys(key, thetas.shape[0]), thetas
         )
         log_weights = jnp.broadcast_to(uniform(self.particles), (thetas.shape[0], self.particles))
         ess = jnp.full(thetas.shape[0], float(self.particles))
-        return Bank(x, log_weights, jnp.exp(log_weights), ess)
+        return self._bank(x, log_weights, jnp.exp(log_weights), ess)
 
     def step(
         self,
@@ -165,6 +165,13 @@ class Filters(eqx.Module):
         }
 
     # What particles are made of: others may carry more than a state.
+    def _first(self, keys: Key[Array, " particles"], model: StateSpaceModel, params: Parameters, theta: Array) -> Array:
+        """The particles of one filter before the first observation."""
+        return start(keys, model, params, theta)
+
+    def _bank(self, *parts: Array) -> Bank:
+        return Bank(*parts)
+
     def _moved(
         self, key: PRNGKeyArray, model: StateSpaceModel, params: Parameters, theta: Array, x: Array, y: Array, u: Any
     ) -> tuple[Array, Array, Float[Array, " particles"]]:

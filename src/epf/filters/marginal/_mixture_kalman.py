@@ -24,7 +24,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from epf.filters._bank import Bank, Filters, Seen
 from epf.filters._kalman import start_moments
@@ -37,7 +37,6 @@ from epf.model._parameters import Parameters, Values
 from epf.model.structure._linear_part import LinearPart
 from epf.numerics._keys import even_keys, particle_keys
 from epf.numerics._linear_algebra import upper_root
-from epf.smc._weights import uniform
 from epf.smc.proposals._base import Bootstrap
 from epf.smc.resampling import Resampling
 
@@ -73,20 +72,13 @@ class MixtureKalmanFilters(Filters):
         size = state_shape(model)[0]
         return cls(particles, Bootstrap(), resampling, streams=streams, size=size, parts=parts)
 
-    def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> MixtureBank:
-        """Filters before the first observation."""
-        params = parameters(model)
+    def _first(self, keys: Key[Array, " particles"], model: StateSpaceModel, params: Parameters, theta: Array) -> Array:
+        mean, root = start_moments(initial_law(model, params.named(theta)))
+        flat = jnp.concatenate([mean, jnp.ravel(root)])
+        return jnp.broadcast_to(flat[:, None], (flat.shape[0], self.particles))
 
-        def one(theta: Array) -> Float[Array, "z particles"]:
-            mean, root = start_moments(initial_law(model, params.named(theta)))
-            flat = jnp.concatenate([mean, jnp.ravel(root)])
-            return jnp.broadcast_to(flat[:, None], (flat.shape[0], self.particles))
-
-        x = jax.vmap(one)(thetas)
-        log_weights = jnp.broadcast_to(uniform(self.particles), (thetas.shape[0], self.particles))
-        ess = jnp.full(thetas.shape[0], float(self.particles))
-        whole = LinearPart(tuple(range(self.size)), (), self.size)
-        return MixtureBank(x, log_weights, jnp.exp(log_weights), ess, whole)
+    def _bank(self, *parts: Array) -> MixtureBank:
+        return MixtureBank(*parts, LinearPart(tuple(range(self.size)), (), self.size))
 
     def step(
         self,

@@ -17,19 +17,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 from numpyro.distributions import Delta, Distribution
 
 from epf.filters._bank import Bank, Filters
 from epf.filters._particle import move_unseen, propose
 from epf.model._laws import gaussian_moments, gaussian_of, to_gaussian
-from epf.model._model import StateSpaceModel, Wrapper, initial_law, observation_law, parameters, traced
+from epf.model._model import StateSpaceModel, Wrapper, initial_law, observation_law, traced
 from epf.model._parameters import Parameters, Values
 from epf.model.structure._linear_part import LinearPart, moved
-from epf.numerics._keys import even_keys, particle_keys
+from epf.numerics._keys import even_keys
 from epf.numerics._linear_algebra import cholesky, semidefinite_root, solve
 from epf.numerics._sums import mean_and_sd
-from epf.smc._weights import uniform
 from epf.smc.proposals._automatic import fitting
 from epf.smc.proposals._gaussian import condition
 from epf.smc.resampling import Resampling
@@ -66,7 +65,7 @@ class Rest(Wrapper):
         return self.model.prior()
 
     def initial(self, p: Any) -> Distribution:
-        raise NotImplementedError  # `RaoBlackwellised.start` draws it
+        raise NotImplementedError  # `RaoBlackwellised` draws it
 
     def transition(self, p: Any, x: Any, u: Any, t: Any = None) -> Distribution:
         """The noise of the rest, in standard deviations."""
@@ -215,18 +214,12 @@ class RaoBlackwellised(Filters):
         proposal = traced(model, lambda p: fitting(Rest(model, part, p, u), p, jnp.zeros(size), u, even=True))
         return cls(particles, proposal, resampling, streams=streams, part=part)
 
-    def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> RaoBlackwellBank:
-        """Filters before the first observation."""
-        params = parameters(model)
+    def _first(self, keys: Key[Array, " particles"], model: StateSpaceModel, params: Parameters, theta: Array) -> Array:
+        law = initial_law(model, params.named(theta))
+        return jax.vmap(lambda key: _first(law, self.part, key), out_axes=-1)(keys)
 
-        def one(key: PRNGKeyArray, theta: Array) -> Float[Array, "z particles"]:
-            law = initial_law(model, params.named(theta))
-            return jax.vmap(lambda key: _first(law, self.part, key), out_axes=-1)(even_keys(key, self.particles))
-
-        x = jax.vmap(one)(particle_keys(key, thetas.shape[0]), thetas)
-        log_weights = jnp.broadcast_to(uniform(self.particles), (thetas.shape[0], self.particles))
-        ess = jnp.full(thetas.shape[0], float(self.particles))
-        return RaoBlackwellBank(x, log_weights, jnp.exp(log_weights), ess, self.part)
+    def _bank(self, *parts: Array) -> RaoBlackwellBank:
+        return RaoBlackwellBank(*parts, self.part)
 
     def describe(self, nodes: int) -> dict[str, str]:
         """The settings in words, for this many filters."""
