@@ -78,7 +78,7 @@ class MixtureKalmanFilters(Filters):
         return jnp.broadcast_to(flat[:, None], (flat.shape[0], self.particles))
 
     def _bank(self, *parts: Array) -> MixtureBank:
-        return MixtureBank(*parts, LinearPart(tuple(range(self.size)), (), self.size))
+        return MixtureBank(*parts, part=LinearPart(tuple(range(self.size)), (), self.size))
 
     def step(
         self,

@@ -219,7 +219,7 @@ class RaoBlackwellised(Filters):
         return jax.vmap(lambda key: _first(law, self.part, key), out_axes=-1)(keys)
 
     def _bank(self, *parts: Array) -> RaoBlackwellBank:
-        return RaoBlackwellBank(*parts, self.part)
+        return RaoBlackwellBank(*parts, part=self.part)
 
     def describe(self, nodes: int) -> dict[str, str]:
         """The settings in words, for this many filters."""
