@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._particle import BoundParticleFilter, Chosen, ParticleFilter, Piece, over_particles
+from epf.filters._window import start_term
 from epf.model._laws import log_prob, log_weight_observed
-from epf.model._model import StateSpaceModel, initial_law, observation_law, transition_law
+from epf.model._model import StateSpaceModel, observation_law, transition_law
 from epf.model._parameters import Parameters
 from epf.model._settings import count, number
 from epf.model._shapes import shapes_of
@@ -181,10 +182,7 @@ def log_likelihood(
         there = i * _BLOCK + jnp.arange(_BLOCK) < seen.t
         return total + jnp.sum(jnp.where(there[:, None], values, 0.0), axis=0)
 
-    def first(theta: Array, x_0: Array) -> Array:
-        return log_prob(initial_law(model, params.named(theta)), x_0)
-
-    start = over_particles(first)(theta, path.x[0])
+    start = start_term(model, params, theta, path.x[0])
     return jax.lax.fori_loop(0, (seen.t + _BLOCK - 1) // _BLOCK, add, start)
 
 
