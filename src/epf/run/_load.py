@@ -15,7 +15,7 @@ from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._keys import root_key
 from epf.offline._base import Offline
-from epf.posterior._posterior import ParticlePosterior
+from epf.posterior._posterior import WeightedThetas
 from epf.results import _saving as saving
 from epf.results._chains import Chains
 from epf.results._result import Result
@@ -33,15 +33,11 @@ _SUPPORTS = {
 }
 
 
-class Draws(ParticlePosterior):
+class Draws(WeightedThetas):
     """The posterior of a saved result without its model: draws of theta, and the moments as they were."""
 
     theta_moments: tuple[Array, Array]
     x_moments: tuple[Array, Array]
-
-    @property
-    def in_pairs(self) -> bool:
-        return False
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         return self.theta_moments
@@ -136,5 +132,4 @@ def _draws(parameters: Parameters, draws: Array, record: Any) -> Draws:
     if len(record.mean):
         moments = jnp.asarray(record.mean[-1]), jnp.asarray(record.sd[-1])
         x_mean, x_sd = jnp.asarray(record.state_mean[-1]), jnp.asarray(record.state_sd[-1])
-    x = jnp.broadcast_to(x_mean[..., None], (*x_mean.shape, count))
-    return Draws(parameters, draws.T, jnp.full(count, 1.0 / count), x, moments, (x_mean, x_sd))
+    return Draws(parameters, draws.T, jnp.full(count, 1.0 / count), moments, (x_mean, x_sd))
