@@ -144,6 +144,12 @@ def coefficients_from_values(count: int) -> Float[np.ndarray, "degrees nodes"]:
     return transform
 
 
+@lru_cache
+def at_more_nodes(count: int, order: int) -> Float[np.ndarray, "nodes fewer"]:
+    """From the values of a polynomial at its own nodes to those at more of them, as its square has."""
+    return values_from_coefficients(count, order) @ coefficients_from_values(order + 1)
+
+
 def along(
     matrix: Float[np.ndarray | Array, "rows columns"], tensor: Float[Array, "..."], axis: int
 ) -> Float[Array, "..."]:

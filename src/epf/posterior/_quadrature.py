@@ -134,30 +134,19 @@ def hermite(t: Array, f0: Array, slope0: Array, f1: Array, slope1: Array) -> Arr
     return f0 + t * (slope0 + t * (3.0 * rise - 2.0 * slope0 - slope1 + t * (slope0 + slope1 - 2.0 * rise)))
 
 
-class Box(eqx.Module):
-    """An interval of each parameter, in the coordinates z, of which the cube [-1, 1]^p is a picture."""
+class GridDensity(eqx.Module):
+    """Marginal densities on uniform grids of the cube, each with integral 1; it stands for a box in the coordinates z."""
 
     chart: Chart
     low: Float[Array, " p"]
     high: Float[Array, " p"]
-
-    def theta(self, cube: Float[Array, "many p"]) -> Float[Array, "many p"]:
-        """The parameters at points of the cube."""
-        origin, scale = 0.5 * (self.low + self.high), 0.5 * (self.high - self.low)
-        return jax.vmap(self.chart.theta)(origin + scale * cube)
-
-
-class GridDensity(eqx.Module):
-    """Marginal densities on uniform grids of the cube, each with integral 1, and the box that the cube stands for."""
-
-    box: Box
     density: Float[Array, "p points"]
 
     def moments(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         """Mean and standard deviation of each parameter."""
         density, points = self.density, self.density.shape[1]
         cube = jnp.broadcast_to(jnp.asarray(grid(points), density.dtype)[:, None], density.T.shape)
-        theta = self.box.theta(cube).T
+        theta = self._theta(cube).T
         mass = density * jnp.asarray(weights(points), density.dtype)
         centre = theta[:, points // 2]  # differences from it keep their digits
         shift = jnp.sum(mass * (theta - centre[:, None]), axis=1)
@@ -167,4 +156,9 @@ class GridDensity(eqx.Module):
     def quantiles(self, levels: Float[Array, " levels"]) -> Float[Array, "levels p"]:
         """Marginal quantiles."""
         across = jax.vmap(inverse, in_axes=(0, None))
-        return self.box.theta(2.0 * jax.vmap(across, in_axes=(None, 0))(self.density, levels) - 1.0)
+        return self._theta(2.0 * jax.vmap(across, in_axes=(None, 0))(self.density, levels) - 1.0)
+
+    def _theta(self, cube: Float[Array, "many p"]) -> Float[Array, "many p"]:
+        """The parameters at points of the cube."""
+        origin, scale = 0.5 * (self.low + self.high), 0.5 * (self.high - self.low)
+        return jax.vmap(self.chart.theta)(origin + scale * cube)

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 from epf.model._parameters import Parameters
 from epf.model.structure._structure import Structure
 from epf.model.structure._units import MixedLaw, Powers
-from epf.polynomial._indices import along, coefficients_from_values, gauss, grid, values_from_coefficients
+from epf.polynomial._indices import along, at_more_nodes, gauss, grid
 from epf.posterior._chart import Chart, ends_at_support, prior_box
 
 # Of units, by the number of awkward parameters. With order 7 for two, means of STAR were off by up to 2.5 sds (500 steps).
@@ -128,7 +128,7 @@ class Awkward(eqx.Module):
         points = _on(*polynomials.box, grid((self.order,) * self.axes))
         units, weights = self._guarded(law, self._units(law, points, data, common), self._weights(law, data, common))
         units = units.reshape(*[self.order + 1] * self.axes, *units.shape[1:])
-        table = jnp.asarray(_table(self.nodes, self.order), units.dtype)
+        table = jnp.asarray(at_more_nodes(self.nodes, self.order), units.dtype)
         for _ in range(self.axes):  # the last axis becomes the first: in the end all are where they were
             units = jnp.tensordot(table, units, axes=(1, self.axes - 1), precision="highest")
         units = units.reshape(self.count, *units.shape[self.axes :])
@@ -268,11 +268,6 @@ def _on(
 ) -> Float[Array, "points awkward"]:
     """Points of the cube on a box."""
     return 0.5 * (low + high) + 0.5 * (high - low) * jnp.asarray(points, low.dtype)
-
-
-def _table(nodes: int, order: int) -> Float[np.ndarray, "nodes fewer"]:
-    """From the values of a polynomial at its own nodes to those at more of them."""
-    return values_from_coefficients(nodes, order) @ coefficients_from_values(order + 1)
 
 
 def _cardinal(nodes: int, u: Float[Array, "awkward points"]) -> Float[Array, "nodes points"]:

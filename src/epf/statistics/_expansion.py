@@ -30,10 +30,9 @@ from epf.polynomial._indices import (
     LIMIT,
     Indices,
     along,
-    coefficients_from_values,
+    at_more_nodes,
     grid,
     total_degree,
-    values_from_coefficients,
 )
 from epf.polynomial._structure import Structure, structure
 from epf.polynomial.taylor import _expand as taylor
@@ -205,7 +204,7 @@ def _from_drift(self: Expansion, laws: Laws, place: Place) -> Float[Array, " ter
         if self.of.size == prod(sizes):
             values = values.reshape(*sizes, *values.shape[1:])
             for i, order in enumerate(self.of.orders):
-                values = along(_interpolation(order), values, i)
+                values = along(at_more_nodes(2 * order + 1, order), values, i)
             return self._minus_half_the_square(values)
         coefficients = basis.transform(values)
     return -0.5 * jnp.sum(basis.multiply(coefficients, coefficients), axis=1)
@@ -224,12 +223,6 @@ def _white(laws: Laws, origin: Float[Array, " p"]) -> Callable[[Float[Array, " p
         return laws.each(one)
 
     return white
-
-
-@lru_cache
-def _interpolation(order: int) -> Float[np.ndarray, "more nodes"]:
-    """From the values of a polynomial at its nodes to its values at the nodes of its square."""
-    return values_from_coefficients(2 * order + 1, order) @ coefficients_from_values(order + 1)
 
 
 def _from_noise(self: Expansion, laws: Laws, place: Place) -> Float[Array, " terms *particles"]:

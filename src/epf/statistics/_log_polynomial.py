@@ -21,7 +21,7 @@ from epf.numerics._keys import packed, particle_keys, unpacked
 from epf.polynomial._indices import Indices
 from epf.posterior._chart import Chart, prior_box
 from epf.posterior._posterior import ParticlePosterior
-from epf.posterior._quadrature import Box, GridDensity, cumulative, grid, hermite, weights
+from epf.posterior._quadrature import GridDensity, cumulative, grid, hermite, weights
 from epf.posterior.samplers._base import Sampler
 from epf.posterior.samplers._inverse_cdf import InverseCDF, inverse_side_by_side, resolved
 from epf.statistics import _approximation as settings
@@ -53,7 +53,7 @@ class PolynomialMarginals(Marginals):
         cls, chart: Chart, density: Float[Array, "p points"], low: Float[Array, " p"], high: Float[Array, " p"]
     ) -> "PolynomialMarginals":
         """The marginals of one particle from their densities on the cube."""
-        mean, sd = GridDensity(Box(chart, low, high), density).moments()
+        mean, sd = GridDensity(chart, low, high, density).moments()
         below = jnp.matmul(density, jnp.asarray(cumulative(density.shape[1]), density.dtype).T, precision="highest")
         return cls(mean, sd**2, density, below, low, high, chart)
 

@@ -18,7 +18,7 @@ from epf.numerics._keys import particle_keys
 from epf.numerics._sums import mean_and_sd, quantile_of, quantiles
 from epf.posterior._chart import ends_at_support
 from epf.posterior._posterior import ErrorEstimate, ParticlePosterior
-from epf.posterior._quadrature import Box, GridDensity
+from epf.posterior._quadrature import GridDensity
 
 _REACH = 8.0  # standard deviations of the densities, in which quantiles are looked for beyond the draws
 _POINTS = {1: 33, 2: 25}  # per parameter, by the number of parameters
@@ -135,9 +135,8 @@ class PolynomialMixture(GibbsMixture):
 
     def _on_one_grid(self) -> GridDensity:
         """The marginal densities of the mixture on one grid, if all particles share a box."""
-        box = Box(self.gibbs.chart, self.statistic.low[:, 0], self.statistic.high[:, 0])
-        densities, weights = self._densities()
-        return GridDensity(box, jnp.where(weights > 0.0, densities, 0.0) @ weights)
+        low, high, (densities, weights) = self.statistic.low[:, 0], self.statistic.high[:, 0], self._densities()
+        return GridDensity(self.gibbs.chart, low, high, jnp.where(weights > 0.0, densities, 0.0) @ weights)
 
     def _densities(self) -> tuple[Float[Array, "p points particles"], Float[Array, " particles"]]:
         """Of every particle, and its weight: none if this step's polynomial was not finite. The next step drops it."""
