@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from epf.numerics._sums import mean_and_sd, quantiles
+from epf.numerics._sums import mean_and_sd, mixture_moments, quantiles
 
 quantiles_jit = jax.jit(quantiles)
 moments_jit = jax.jit(mean_and_sd)
@@ -127,3 +127,15 @@ def test_values_beyond_the_square_root_of_the_largest_number_have_an_infinite_sd
     mean, sd = moments_jit(jnp.array([[1e30, 3e30, nowhere]]), jnp.array([0.5, 0.5, 0.0]))
     np.testing.assert_allclose(mean, 2e30, rtol=1e-6)
     assert np.all(np.isposinf(sd))
+
+
+@pytest.mark.parametrize("nowhere", [0.0, np.nan, np.inf])
+def test_moments_of_a_mixture(nowhere):
+    """Of a Gaussian about 1 and one about 4; of states that one part does not know at all; and of one without weight."""
+    means, sds = (
+        jnp.array([[1.0, 1.0], [4.0, 4.0], [nowhere, 0.0]]),
+        jnp.array([[1.0, 1.0], [2.0, jnp.nan], [0.0, nowhere]]),
+    )
+    mean, sd = mixture_moments(jnp.array([0.5, 0.5, 0.0]), means, sds)
+    np.testing.assert_allclose(mean, 2.5)
+    np.testing.assert_allclose(sd, [np.sqrt(2.5 + 2.25), np.inf], rtol=1e-6)
