@@ -591,8 +591,9 @@ def test_going_on_needs_what_made_the_result(result):
     ):
         with raises(SettingError, "resume_from", "model, method, seed and quantile_levels", "same"):
             changed()
-    with raises(SettingError, "resume_from", "text", "Result"):
-        fit_ar(resume_from="result")
+    for method in (SIR, None):
+        with raises(SettingError, "resume_from", "text", "Result"):
+            epf.fit(AR(), Y, method, resume_from="result")
 
 
 # --- what is asked of a result --------------------------------------------------------------------------------------

@@ -194,8 +194,9 @@ def test_a_saved_run_is_the_run(ran, tmp_path):
     assert (whole.mean, whole.sd) == (result.mean, result.sd)
     assert whole.sample(5)["v"].tolist() == result.sample(5)["v"].tolist()
     np.testing.assert_array_equal(whole.past[0], result.past[0])
-    with pytest.raises(SettingError, match=r"loaded without its model: load it with the model, as in epf\.load"):
-        epf.fit(AR(), data(), method, seed=3, resume_from=seen)
+    for chosen in (method, None):  # without a method it is that of the result, which only the whole result knows
+        with pytest.raises(SettingError, match=r"loaded without its model: load it with the model, as in epf\.load"):
+            epf.fit(AR(), data(), chosen, seed=3, resume_from=seen)
     with pytest.raises(SettingError, match="loaded without its model: copy its folder"):
         seen.save(tmp_path / "again")
     with pytest.raises(SettingError, match="needs the model"):

@@ -20,7 +20,6 @@ from epf.model._settings import require_memory
 from epf.model._shapes import Shapes
 from epf.numerics._keys import root_key
 from epf.offline._base import MarkovChains, Offline
-from epf.results._answer import Answer
 from epf.results._chains import Chains
 from epf.results._result import Result
 
@@ -107,6 +106,17 @@ def check_quantile_levels(quantile_levels: Sequence[float]) -> Array:
     return jnp.asarray(values)
 
 
+def check_resumable(resume_from: object) -> None:
+    """Refuse what is no earlier answer, and one without its model, which does not know its method either."""
+    if not isinstance(resume_from, Result | Chains | None):
+        raise SettingError(f"fit(resume_from=...) is {kind(resume_from)}: give the Result of an earlier epf.fit.")
+    if resume_from is not None and resume_from.model is None:
+        raise SettingError(
+            "fit(resume_from=result) cannot continue a result that was loaded without its model: load it with the model, "
+            "as in epf.load(path, model)."
+        )
+
+
 def check_resumed(
     resume_from: object, model: StateSpaceModel, method: Filter | Offline, seed: int, quantile_levels: Array
 ) -> Result | None:
@@ -115,7 +125,6 @@ def check_resumed(
         return None
     if not isinstance(resume_from, Result):
         raise SettingError(f"fit(resume_from=...) is {kind(resume_from)}: give the Result of an earlier epf.fit.")
-    _check_has_model(resume_from)
     same = eqx.tree_equal((resume_from.model, resume_from.method), (model, method)) and resume_from.seed == seed
     if not same or resume_from.quantile_levels != tuple(quantile_levels.tolist()):
         raise SettingError(
@@ -135,7 +144,6 @@ def check_resumed_chains(
         raise SettingError(
             f"fit(resume_from=...) is {kind(resume_from)}: give the result of an earlier epf.fit with this method."
         )
-    _check_has_model(resume_from)
     before = resume_from.method
     same = type(before) is type(method) and resume_from.seed == seed and eqx.tree_equal(resume_from.model, model)
     if not same or not eqx.tree_equal(eqx.tree_at(lambda m: m.draws, before, method.draws), method):
@@ -149,14 +157,6 @@ def check_resumed_chains(
             "the same ones."
         )
     return resume_from
-
-
-def _check_has_model(resume_from: Answer) -> None:
-    if resume_from.model is None:
-        raise SettingError(
-            "fit(resume_from=result) cannot continue a result that was loaded without its model: load it with the model, "
-            "as in epf.load(path, model)."
-        )
 
 
 def _same_array(before: Any, now: Any) -> bool:

@@ -33,6 +33,7 @@ from epf.run._checks import (
     check_memory_of_state,
     check_method,
     check_quantile_levels,
+    check_resumable,
     check_resumed,
     check_resumed_chains,
     memory_errors,
@@ -115,6 +116,7 @@ def fit(
         >>> result.history["mean"].shape  # (time, parameter)
         (20, 2)
     """
+    check_resumable(resume_from)
     if method is not None:
         check_method(method, Filter, Offline)
     elif resume_from is not None:
