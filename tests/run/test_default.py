@@ -255,6 +255,23 @@ def test_the_answer_is_that_of_the_best_run_that_went_to_the_end(second, interru
     assert result is runs[kept]
 
 
+def test_a_larger_run_without_room_in_memory_does_not_cost_the_answer():
+    for error in (SettingError("It asks for too much."), MemoryError()):
+        runs = []
+
+        def run(method, runs=runs, error=error):
+            if runs:
+                raise error
+            runs.append(run_of(method, monte_carlo=0.3, seconds=20.0))
+            return runs[-1]
+
+        result, search = reach(epf.MarginalEPF(100, 16), run, 0.1, 60.0)
+        assert result is runs[0]
+        assert ["A larger run" in caveat.sentence for caveat in search.doubts()] == [True]
+        with pytest.raises(SettingError):
+            reach(epf.MarginalEPF(100, 16), run, 0.1, 60.0)
+
+
 @pytest.mark.parametrize(
     ("mean", "sd", "contradicted"),
     [(0.7, 1.0, False), (1.5, 1.0, True), (0.0, 0.7, False), (0.0, 0.4, True), (0.0, 3.0, True)],

@@ -195,6 +195,23 @@ def test_without_a_method_a_series_that_misses_the_accuracy_runs_again(monkeypat
         assert not said or panel.levels[key] >= 1
 
 
+def test_a_larger_run_without_room_in_memory_does_not_cost_the_answers(monkeypatch):
+    monkeypatch.setattr("epf.run.panel._fit_panel.choose", lambda model, u: epf.SIR(40, islands=2))
+    monkeypatch.setattr("epf.run._checks._MANY", 41)
+
+    def no_room(method, counts, numbers):
+        if counts["particles"] > 40:
+            raise SettingError("There is no room for so many.")
+
+    monkeypatch.setattr("epf.run._checks._require", no_room)
+    panel = epf.fit_panel(AR(), {"a": scalar_case("SIR")[1]}, accuracy=1e-3)
+    assert not panel.failed
+    assert "There is no room for so many. The answer is that of a smaller one." in str(panel["a"].verdict)
+    monkeypatch.setattr("epf.run.panel._fit_panel.choose", lambda model, u: epf.SIR(80, islands=2))
+    with pytest.raises(SettingError, match="no room"):
+        epf.fit_panel(AR(), {"a": scalar_case("SIR")[1]})
+
+
 @pytest.mark.slow
 def test_the_default_is_that_of_fit():
     model = epf.fix(AR(), {"v": 0.5})

@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from epf.errors import NumericalError
+from epf.errors import EPFError
 from epf.filters._base import Caveat, Filter
 from epf.filters._modes import Elsewhere, Modes, ellipse_of
 from epf.results._result import Result
+from epf.run._checks import memory_errors
 from epf.run._default import MOST_ROUNDS, Round, contradiction, core, enlarged, failed
 from epf.run._elsewhere import SURE, Missed, counts, farther, is_sure, log_evidence_of, look, missed, name_of, share_of
 
@@ -174,11 +175,14 @@ def reach(
     search = Search(method, accuracy, budget, only)
     while search.method is not None:
         try:
-            search.take(run(search.method))
-        except NumericalError as error:
+            with memory_errors(search.method):
+                result = run(search.method)
+        except EPFError as error:  # it gave no finite numbers, or does not fit into memory
             if search.best is None:
                 raise
             search.fail(error)
+        else:
+            search.take(result)
     assert search.best is not None
     if doubts := search.doubts():
         search.best.method_facts = search.best.method_facts.also(doubts)

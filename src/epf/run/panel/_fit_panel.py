@@ -11,7 +11,7 @@ from epf.filters._base import Filter
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.model._model import StateSpaceModel, check_is_model
 from epf.model._settings import check_seed, require_count, require_number
-from epf.run._checks import QUANTILE_LEVELS, check_memory, check_method, check_quantile_levels
+from epf.run._checks import QUANTILE_LEVELS, check_memory, check_method, check_quantile_levels, memory_errors
 from epf.run._default import ACCURACY, BUDGET, choose
 from epf.run._runner import progress_bar
 from epf.run._search import Search
@@ -93,23 +93,18 @@ def fit_panel(
     try:
         with as_map(map) as mapped:
             while pending:
-                for one, entry in _run(model, pending.pop(0), levels, progress, mapped, chunk, side_by_side):
-                    search = searches[one.key]
-                    if entry.failed:
-                        error = _failure(entry.result())
-                        if search.best is None:
-                            search.method, failed[one.key] = None, error
-                        else:
-                            search.fail(error)
-                        continue
-                    if searched:
-                        result = entry.result()
-                        search.take(result)
-                        if search.best is not result:
-                            continue
-                    else:
-                        search.method = None
-                    entries[one.key] = entry
+                group, done = pending.pop(0), 0
+                try:
+                    with memory_errors(group[0]):
+                        for one, entry in _run(model, group, levels, progress, mapped, chunk, side_by_side):
+                            done += 1
+                            _take(one, entry, searches[one.key], searched, entries, failed)
+                except SettingError as error:  # it does not fit into memory
+                    left = [searches[one.key] for one in group[1][done:]]
+                    if any(search.best is None for search in left):
+                        raise
+                    for search in left:
+                        search.fail(error)
                 if not pending:
                     pending = _next([one for one in series if one.key in entries], searches)
     except KeyboardInterrupt:
@@ -167,6 +162,32 @@ def _run(
             for i, one in enumerate(taken):
                 yield one, Entry(work, part, taken, i)
             advance_bar(len(taken))
+
+
+def _take(
+    one: Series,
+    entry: Entry,
+    search: Search,
+    searched: bool,
+    entries: dict[Key, Entry],
+    failed: dict[Key, EPFError],
+) -> None:
+    """What a run left of one series, kept if it is the best so far."""
+    if entry.failed:
+        error = _failure(entry.result())
+        if search.best is None:
+            search.method, failed[one.key] = None, error
+        else:
+            search.fail(error)
+        return
+    if searched:
+        result = entry.result()
+        search.take(result)
+        if search.best is not result:
+            return
+    else:
+        search.method = None
+    entries[one.key] = entry
 
 
 def _next(series: list[Series], searches: dict[Key, Search]) -> list[tuple[Filter, list[Series]]]:
