@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import epf
-from epf.errors import DataError, ModelError, SettingError
+from epf.errors import DataError, EPFWarning, ModelError, SettingError
 from models import AR, exact_coefficient, kalman
 
 LEARNS = epf.fix(AR(), {"v": 0.5})
@@ -74,3 +74,23 @@ def test_what_cannot_be_compared(models, settings, error, match):
 def test_a_bad_series_is_no_models_fault():
     with pytest.raises(DataError):
         epf.compare(NAMED, np.array(["a", "b"]), progress=False)
+
+
+def test_evidence_of_fewer_observations_is_not_compared(y, monkeypatch):
+    """Ctrl-C in the second of three fits."""
+
+    def fit(model, y, *_, **__):
+        stopped = model is NAMED["white"]
+        found = epf.fit(model, y[:5] if stopped else y, epf.SIR(20), progress=False)
+        found.interrupted = stopped
+        return found
+
+    monkeypatch.setattr("epf.run._compare_models.fit", fit)
+    with pytest.warns(EPFWarning, match="Interrupted: 1 of 3 models"):
+        found = epf.compare(NAMED, y)
+    assert list(found.results) == ["learns"]
+
+
+def test_where_no_model_was_fitted_there_is_nothing_to_trust():
+    found = epf.ModelComparison({}, {"a": "It cannot."}, {"a": 1.0})
+    assert (found.verdict, len(found.table), str(found)) == ("do not trust", 0, "a: It cannot.")

@@ -132,6 +132,22 @@ def test_an_interrupted_comparison_has_what_was_done(compared, monkeypatch):
     assert list(part.results) == ["a"]
 
 
+@pytest.mark.parametrize("exact", [None, "auto"])
+def test_an_answer_after_fewer_observations_is_not_compared(compared, monkeypatch, exact):
+    """Ctrl-C in a method, or in the reference."""
+    y, _ = compared
+
+    def fit(model, y, method, **rest):
+        found = epf.fit(model, y[:5], method, **rest)
+        found.interrupted = True
+        return found
+
+    monkeypatch.setattr("epf.run._compare.fit", fit)
+    with pytest.warns(EPFWarning, match="0 of 1 methods"):
+        part = epf.compare(Drift(), y, {"SIR": epf.SIR(20)}, exact=exact)
+    assert (part.results, part.exact) == ({}, None)
+
+
 @pytest.mark.parametrize(
     ("model", "method", "can"),
     [

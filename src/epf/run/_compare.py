@@ -1,26 +1,23 @@
 """Several methods on the same model and data: one table, one picture, and how far each is from the exact answer."""
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from epf.errors import EPFError, SettingError, UnsupportedModelError, kind, warn
+from epf.errors import EPFError, EPFWarning, SettingError, UnsupportedModelError, kind, warn
 from epf.filters._base import Filter
 from epf.filters._kalman import Kalman
-from epf.model._check import check_inputs
 from epf.model._date_checks import warn_of_gap
 from epf.model._model import StateSpaceModel
 from epf.model._series import check_series
-from epf.numerics._compile import compiled
 from epf.offline._base import Offline
-from epf.offline._grid_posterior import GridPosterior
-from epf.offline._point_mass import PointMass, run
-from epf.results._certificate import PARTS, Certificate
+from epf.offline._point_mass import PointMass
 from epf.results._chains import Chains
 from epf.results._result import Result
 from epf.results._tables import flat
-from epf.results._verdict import Flagged, MethodFacts, Verdict, judge_run
+from epf.results._verdict import Verdict
 from epf.run._checks import check_method
 from epf.run._compare_models import ModelComparison, compare_models
 from epf.run._fit import fit
@@ -204,7 +201,9 @@ def compare(
             except EPFError as error:  # model and data have been looked over: it is this method that cannot
                 refused[name] = str(error)
             if name in results and results[name].interrupted:
-                break
+                if results[name].num_observations < len(ys):  # of chains that are cut short the draws count
+                    del results[name]
+                raise KeyboardInterrupt
     except KeyboardInterrupt:
         interrupted = True
     comparison = Comparison(len(ys), results, refused, found)
@@ -283,14 +282,23 @@ def _exact(model: StateSpaceModel, ys: np.ndarray, inputs: Any, exact: Any, refu
         raise SettingError(
             f"compare(exact={exact!r}): it must be 'auto', None, or a result or Dataset to take for exact."
         )
-    for attempt in (_by_kalman, _by_point_mass):
+    references = {"Kalman": Kalman, "PointMass": lambda: PointMass().refined(model, ys, inputs=inputs)}
+    for name, chosen in references.items():
         try:
-            found = attempt(model, ys, inputs)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", EPFWarning)  # its verdict says the same
+                result = fit(model, ys, chosen(), inputs=inputs, progress=False)
         except UnsupportedModelError:
             continue
-        if found.verdict is None or not found.verdict.level:
-            return found
-        refused[f"{found.method} as the exact answer"] = f"{found.verdict.word}. {found.verdict.findings[0].sentence}"
+        except EPFError as error:
+            refused[f"{name} as the exact answer"] = str(error)
+            continue
+        if result.interrupted:  # it has seen fewer observations
+            raise KeyboardInterrupt
+        verdict = result.verdict
+        if not verdict.level:
+            return Exact(name, Numbers.of(result), result.log_evidence, verdict)
+        refused[f"{name} as the exact answer"] = f"{verdict.word}. {verdict.findings[0].sentence}"
     return None
 
 
@@ -305,24 +313,3 @@ def _at_the_end(exact: Any, t: int) -> Exact:
         ) from None
     unknown = np.full_like(mean, np.nan)
     return Exact("your reference", Numbers(mean, sd, unknown, unknown), log_evidence)
-
-
-def _by_kalman(model: StateSpaceModel, ys: np.ndarray, inputs: Any) -> Exact:
-    result = fit(model, ys, Kalman(), inputs=inputs, progress=False)
-    return Exact("Kalman", Numbers.of(result), result.log_evidence, result.verdict)
-
-
-def _by_point_mass(model: StateSpaceModel, ys: np.ndarray, inputs: Any) -> Exact:
-    import jax.numpy as jnp
-
-    method = PointMass().refined(model, ys, inputs=inputs)
-    us = check_inputs(model, inputs, len(ys))
-    posterior, info = run(method, model, jnp.asarray(ys), us)
-    estimate = compiled(GridPosterior.error)(posterior)
-    error = Certificate(
-        posterior.parameters.labels, {name: np.asarray(getattr(estimate, name), float) for name in PARTS}
-    )
-    collapsed, invalid = (Flagged().after(np.asarray(each), 1) for each in (info.collapsed, info.invalid))
-    verdict = judge_run(error, len(ys), collapsed, invalid, info.ess, MethodFacts.of(method, None))
-    log_evidence = float(np.sum(np.asarray(info.log_evidence), dtype=np.float64))
-    return Exact("PointMass", Numbers.of(posterior), log_evidence, verdict)

@@ -53,8 +53,8 @@ class ModelComparison:
 
     @property
     def verdict(self) -> str:
-        """The worst of the verdicts on the fits, in words."""
-        return LEVELS[max((result.verdict.level for result in self.results.values()), default=0)]
+        """The worst of the verdicts on the fits, in words; without a fit there is nothing to trust."""
+        return LEVELS[max((result.verdict.level for result in self.results.values()), default=-1)]
 
     @property
     def table(self) -> Any:
@@ -71,7 +71,8 @@ class ModelComparison:
             }
             for name, result in self.results.items()
         }
-        table = pd.DataFrame.from_dict(rows, orient="index")
+        columns = ["prior", "log_evidence", "probability", "verdict"]
+        table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
         table.index.name = "model"
         return table.sort_values("probability", ascending=False)
 
@@ -108,13 +109,13 @@ def compare_models(
             if not isinstance(result, Result) or not np.isfinite(result.log_evidence):
                 refused[name] = "It has no evidence: use a method that estimates it, and a proper prior."
                 continue
-            results[name] = result
-            if result.interrupted:
+            if result.interrupted:  # the evidence of fewer observations is no evidence of all
                 break
+            results[name] = result
     except KeyboardInterrupt:
         pass
     comparison = ModelComparison(results, refused, before)
-    if len(results) + len(refused) < len(named) or any(result.interrupted for result in results.values()):
+    if len(results) + len(refused) < len(named):
         warn(f"Interrupted: {len(results)} of {len(named)} models are compared.", result=comparison)
     return comparison
 
