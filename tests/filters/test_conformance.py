@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import epf
+from epf.results._certificate import PARTS
 from methods import FILTERS, REST, STEPS, assert_same, each_filter, interrupted, scalar_case, vector_case
 from models import run
 
@@ -102,6 +103,10 @@ def test_blocks_restarts_and_single_updates_do_not_change_a_bit(name):
     assert_same(jax.tree.map(lambda *parts: np.concatenate(parts), *found), whole.record.info)
     assert_same((backlog.latest, backlog.posterior), (stream.latest, stream.posterior))
     assert stream.log_evidence == pytest.approx(whole.log_evidence)
+    for part in PARTS:  # that of an expansion, which loses weight as the posterior shrinks, up to rounding
+        expected = pytest.approx(whole.error.parts[part], rel=1e-4, nan_ok=True)
+        assert stream.error.parts[part] == expected
+        assert backlog.error.parts[part] == expected
     if not isinstance(method, epf.Kalman):
         assert not np.array_equal(epf.fit(model, y, method, seed=8).record.mean, whole.record.mean)
 

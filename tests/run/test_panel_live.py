@@ -32,8 +32,10 @@ def same_stream(panel, key, model, method, rows, inputs=None):
         stream.update(y, None if inputs is None else inputs[i])
     one = panel[key]
     assert_same((one._state, one.latest, one.posterior), (stream._state, stream.latest, stream.posterior))
-    facts = ("num_observations", "log_evidence", "_error", "_error_before", "_collapsed", "_invalid")
+    facts = ("num_observations", "log_evidence", "_collapsed", "_invalid")
     assert [getattr(one, name) for name in facts] == [getattr(stream, name) for name in facts]
+    # The sds by which old errors lose weight come from programs that may round otherwise.
+    assert one._nats[:2] == pytest.approx(stream._nats[:2], rel=1e-5)
     np.testing.assert_equal(one._observed._asdict(), stream._observed._asdict())
     assert str(one.verdict) == str(stream.verdict)
 

@@ -53,7 +53,7 @@ _WAIT = 4  # of the observations so far, one in so many passes before the first 
 _PER_UPDATE = 2  # old observations that the larger method takes in: each may move its nodes, which replays more
 _TAKEN = (
     *("method", "log_evidence", "_bound", "_start", "_stepper", "_packed", "_replayed", "_buffer"),
-    *("_info", "_row", "_error", "_error_before", "_collapsed", "_invalid"),
+    *("_info", "_row", "_nats", "_collapsed", "_invalid"),
 )
 _MOST_BYTES = 1 << 24  # of a file whose method a header may name: as many particles as `is_affordable` allows
 _LARGER = (MarginalEPF, MultipleModel, Elsewhere)  # the methods that a stream grows by

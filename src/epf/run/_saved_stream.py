@@ -8,12 +8,13 @@ import numpy as np
 
 from epf.errors import CheckpointError
 from epf.filters._base import Filter, ReplayingFilter
-from epf.model._model import StateSpaceModel
+from epf.model._model import StateSpaceModel, parameters
 from epf.model._settings import is_whole
 from epf.results._observed import Observed
 from epf.results._verdict import Flagged
+from epf.run._nats import Nats
 from epf.run.watch._saved import track_layouts
-from epf.storage._checkpoint import Wanted, bind, observation_shape
+from epf.storage._checkpoint import Wanted, bind, number, observation_shape
 from epf.storage._tensors import TensorFile
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def facts_to_save(stream: "Stream") -> dict[str, Any]:
     facts = {
         "position": stream.position,
         "log_evidence": stream.log_evidence.hex(),
-        "error": stream._error.hex(),
+        "error": stream._nats.error.hex(),
+        "sd": [float(sd).hex() for sd in stream._nats.sd],
         "collapsed": stream._collapsed,
         "invalid": stream._invalid,
         "observed": stream._observed.facts(),
@@ -53,8 +55,11 @@ def position_of(path: Path, facts: dict[str, Any]) -> int:
     return position
 
 
-def facts_of(path: Path, facts: dict[str, Any], t: int) -> tuple[Flagged, Flagged, Observed, dict[str, str]]:
-    """What the verdict needs of earlier steps (flagged steps, counts), and notes; a file of an earlier version has none."""
+def facts_of(
+    path: Path, facts: dict[str, Any], t: int, model: StateSpaceModel
+) -> tuple[Flagged, Flagged, Observed, dict[str, str], Nats]:
+    """What the verdict needs of earlier steps (flagged steps, counts, errors), and notes; a file of an earlier version has
+    none."""
     try:
         collapsed, invalid = (Flagged(*facts.get(name, (0, 0))) for name in ("collapsed", "invalid"))
         if not all(is_whole(n) and 0 <= n <= t for one in (collapsed, invalid) for n in one):
@@ -63,6 +68,9 @@ def facts_of(path: Path, facts: dict[str, Any], t: int) -> tuple[Flagged, Flagge
         notes = dict(facts.get("notes", {}))
         if not all(isinstance(part, str) for pair in notes.items() for part in pair):
             raise ValueError
+        sd = np.asarray([float.fromhex(one) for one in facts.get("sd", ("0",))])
+        if len(sd) not in (1, parameters(model).size):
+            raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise CheckpointError(f"{path} has no valid counts in its header: use an earlier copy.") from None
-    return collapsed, invalid, counted, notes
+    return collapsed, invalid, counted, notes, Nats(number(path, facts, "error"), sd=sd)

@@ -27,6 +27,7 @@ from epf.run._runner import Data, FilterEngine, StepEngine, loop
 
 ROOM = 64  # steps in one call, at most
 _ALWAYS = np.asarray(True)
+_SDS = "sd"
 _LARGE = 4096  # numbers, from which on an array is not copied
 
 
@@ -107,6 +108,23 @@ def _from_words(words: Array, part: Part) -> Array:
     return jax.lax.bitcast_convert_type(words.reshape(*part.shape, *each), part.dtype)
 
 
+class _Engine(StepEngine):
+    """Beside each Info the sds of the parameters, by which old errors of an approximation lose weight; else zeros."""
+
+    def step(self, key: PRNGKeyArray, state: Any, i: Array, data: Data) -> tuple[Any, tuple[Info, Array]]:
+        state, info = super().step(key, state, i, data)
+
+        @jax.jit  # traced once, for the shape and for the branch
+        def found(state: Any) -> Array:
+            return self.bound.posterior(state).moments()[1]
+
+        none = jnp.zeros_like(jax.eval_shape(found, state))
+        return state, (info, jax.lax.cond(jnp.isnan(info.residual), lambda _: none, found, state))
+
+    def stops(self, row: tuple[Info, Array]) -> Array:
+        return super().stops(row[0])
+
+
 class Program:
     """The steps of one filter, compiled. Filters that differ in their numbers alone share it."""
 
@@ -117,7 +135,7 @@ class Program:
         self.fixed = Packing.of((self.numbers_of(bound), np.zeros(2, np.uint32)))
         # In one array, parts that are on different devices would come together on each.
         self.state, self.outside = Packing.of(state, apart=is_spread(bound)), Packing.of(outside)
-        self.columns: list[tuple[str, int, int, Any]] = []  # of an Info; known once the program is traced
+        self.columns: list[tuple[str, int, int, Any]] = []  # of an Info, and sds; known once the program is traced
         self.replayed: tuple[int, ...] = ()  # shape of the numbers of the rows to replay next; known then too
         self._key = self._structure, self._are_numbers, self._settings, self.fixed, self.state, self.outside
         self.run = jax.jit(self._run, compiler_options=options())
@@ -148,7 +166,7 @@ class Program:
         """The state after the steps, and what is found: their Infos, their number, and the next old row to replay."""
         bound, root = self._filter(fixed)
         (done, count), ys, us, past = self.outside.unpack(*outside)
-        engine, before = StepEngine(bound), self.state.unpack(*state)
+        engine, before = _Engine(bound), self.state.unpack(*state)
         after, rows, used = loop(engine, root_of(root), before, done, count, Data(ys, us, past), ROOM)
         replayed = bound.next_replayed(after) if isinstance(bound, ReplayingFilter) else used
         found = rows, used.astype(jnp.int32), jnp.asarray(replayed, jnp.int32)
@@ -165,9 +183,9 @@ class Program:
 
 
 def _columns(parts: tuple[Part, ...]) -> list[tuple[str, int, int, Any]]:
-    """Name, first word, words per row and type of each field of an Info; no type for what is true or false."""
+    """Name, first word, words per row and type of an Info's fields, and of the sds; no type for what is true or false."""
     firsts = np.cumsum([0, *(part.words for part in parts)]).tolist()
-    pairs = zip(Info.__dataclass_fields__, firsts, parts, strict=False)
+    pairs = zip((*Info.__dataclass_fields__, _SDS), firsts, parts, strict=False)
     return [(name, first, p.words // ROOM, None if p.dtype.kind == "b" else p.dtype) for name, first, p in pairs]
 
 
@@ -183,6 +201,8 @@ class Steps(NamedTuple):
 
     packed: Any
     info: Info
+    sds: np.ndarray
+    """Of the parameters after each step, shape (taken, p); zeros where nothing is approximated."""
     taken: int
     replayed: np.ndarray
 
@@ -215,11 +235,15 @@ class Stepper:
             words = np.asarray(words)
         last = prod(program.replayed)
         count, replayed = int(words[-last - 1]), words[len(words) - last :].astype(np.int32).reshape(program.replayed)
-        info = object.__new__(Info)
+        info, sds = object.__new__(Info), np.zeros(0)
         for name, first, each, dtype in program.columns:
             rows = words[first : first + count * each]
-            object.__setattr__(info, name, rows.astype(bool) if dtype is None else rows.view(dtype))
-        return Steps(packed, info, count, replayed)
+            values = rows.astype(bool) if dtype is None else rows.view(dtype)
+            if name == _SDS:
+                sds = values.astype(float).reshape(count, -1)
+            else:
+                object.__setattr__(info, name, values)
+        return Steps(packed, info, sds, count, replayed)
 
     def summary(self, packed: Any, info: Info, levels: Any) -> Record:
         """The record of the last step, whose Info has one row."""

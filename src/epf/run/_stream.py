@@ -20,7 +20,7 @@ from epf.posterior._posterior import Posterior
 from epf.results._certificate import Certificate, certificate
 from epf.results._forecast import Forecast, forecast
 from epf.results._observed import Observed
-from epf.results._record import Record, error_of_step
+from epf.results._record import Record
 from epf.results._verdict import Flagged, MethodFacts, Verdict, judge_run
 from epf.run._checks import (
     QUANTILE_LEVELS,
@@ -34,6 +34,7 @@ from epf.run._checks import (
 from epf.run._default import ACCURACY, choose
 from epf.run._growth import Growth, doubts_of
 from epf.run._incoming import Incoming, Rows
+from epf.run._nats import Nats
 from epf.run._replay_buffer import ReplayBuffer
 from epf.run._saved_stream import facts_of, facts_to_save, layouts, position_of
 from epf.run._stepper import ROOM, Stepper, fields, row_of
@@ -113,7 +114,7 @@ class Stream:
         self._replayed: Any = 0
         self._info: Info | None = None
         self._row: Record | None = None
-        self._error = self._error_before = 0.0
+        self._nats = Nats()
         self._collapsed, self._invalid = Flagged(), Flagged()
         self._counted, self._uncounted = Observed(), ()
         self._buffer: ReplayBuffer | None = None
@@ -169,9 +170,9 @@ class Stream:
             self._packed, self._replayed, self._start = steps.packed, steps.replayed, None
             self._info, self._row = row_of(steps.info, slice(last, None)) if last else steps.info, None
             self.num_observations, self.position = t, self.position + steps.taken
-            for score, residual in zip(info["log_evidence"].tolist(), info["residual"].tolist(), strict=True):
+            for score, *step in zip(info["log_evidence"].tolist(), info["residual"].tolist(), steps.sds, strict=True):
                 self.log_evidence += score
-                self._error_before, self._error = self._error, self._error + error_of_step(residual)
+                self._nats = self._nats.after(*step)
             self._uncounted = (*self._uncounted, rows.ys[: last + 1])
             if len(self._uncounted) == _UNCOUNTED:
                 self._counted, self._uncounted = self._observed, ()
@@ -269,13 +270,12 @@ class Stream:
         if method is not None:
             check_method(method)
         saved = load_state(path, ("stream",), model, method, layouts)
-        position, found = position_of(path, saved.facts), facts_of(path, saved.facts, saved.t)
+        position, found = position_of(path, saved.facts), facts_of(path, saved.facts, saved.t, model)
         levels = saved.arrays["quantile_levels"].tolist()
         stream = cls(model, saved.method, seed=saved.seed, quantile_levels=levels, devices=devices)
         stream.num_observations, stream.position, stream._incoming.columns = saved.t, position, saved.inputs
         stream.log_evidence = number(path, saved.facts, "log_evidence")
-        stream._error = number(path, saved.facts, "error")
-        stream._collapsed, stream._invalid, stream._counted, stream.notes = found
+        stream._collapsed, stream._invalid, stream._counted, stream.notes, stream._nats = found
         if saved.t:
             stream._bound = spread(bind(saved.method, model, saved.inputs), devices)
             stream._start = on_devices(stream._bound, saved.state)
@@ -307,7 +307,7 @@ class Stream:
         """The certificate: how far mean and sd of each parameter may be off, by cause."""
         record = self.latest
         assert self._bound is not None
-        return certificate(self._bound.parameters, record, self._error_before)
+        return certificate(self._bound.parameters, record, self._nats.before)
 
     @property
     def verdict(self) -> Verdict:

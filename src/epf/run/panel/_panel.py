@@ -28,6 +28,7 @@ from epf.run._checks import (
     memory_errors,
 )
 from epf.run._default import choose
+from epf.run._nats import Nats
 from epf.run._runner import FilterEngine
 from epf.run._stream import Stream
 from epf.run._warnings import failure
@@ -183,7 +184,7 @@ class Panel(Mapping[Key, Stream]):
             return np.where(new.reshape(-1, *(1,) * (known.ndim - 1)), fresh, known)
 
         known = there._replace(record=None, state=None)  # type: ignore[arg-type]  not mixed here
-        return jax.tree.map(mixed, blank, known)._replace(state=there.state)
+        return jax.tree.map(mixed, blank, known)._replace(record=there.record, state=there.state)
 
     def _run(self, batch: Batch, old: Rows) -> tuple[Any, Record]:
         """One step of each series of the batch: their states and records."""
@@ -229,10 +230,10 @@ class Panel(Mapping[Key, Stream]):
         stream = Stream(self.model, self.method, seed=seed_of(self.seed, key), quantile_levels=self._levels.tolist())
         stream.num_observations = stream.position = int(rows.t[i])
         stream.log_evidence = float(rows.log_evidence[i])
-        stream._error, stream._error_before = float(rows.error[i]), float(rows.error_before[i])
         stream._collapsed, stream._invalid = rows.flagged(i)
         stream._counted, stream._incoming.columns, stream._bound = rows.observed(i), self._inputs or 0, self._bound
         record, state = jax.tree.map(lambda leaf: np.array(leaf[i]), (rows.record, rows.state))
+        stream._nats = Nats(float(rows.error[i]), float(rows.error_before[i]), np.asarray(record.sd[0], float))
         stream._row, stream._info, stream._start = record, record.info, jax.tree.map(jnp.asarray, state)
         stream._buffer = self._replays.copy(key)
         return stream

@@ -13,6 +13,7 @@ import numpy as np
 from epf.results._observed import _SPACINGS, Observed
 from epf.results._record import Record
 from epf.results._verdict import Flagged
+from epf.run._nats import weight
 from epf.run.panel._series import Key
 
 
@@ -59,7 +60,9 @@ def before_the_first(count: int, components: int, dtype: Any) -> Rows:
 def after(old: Rows, state: Any, record: Record, ys: np.ndarray) -> Rows:
     """The rows after one observation of each series, as `Stream.update` counts."""
     t, y = old.t + 1, ys.reshape(len(ys), -1)
-    step = np.nan_to_num(np.asarray(record.info.residual[:, 0], float), nan=0.0, posinf=1e6)
+    residual = np.asarray(record.info.residual[:, 0], float)
+    step = np.minimum(np.nan_to_num(residual, nan=0.0, posinf=1e6), 1e6)
+    before = old.error if old.record is None else old.error * weight(record.sd[:, 0], old.record.sd[:, 0])
     with np.errstate(invalid="ignore"):
         moved = np.abs(y - old.last)
         counts = np.isfinite(moved) & (moved > 0.0) & (old.t > 0)[:, None]
@@ -67,8 +70,8 @@ def after(old: Rows, state: Any, record: Record, ys: np.ndarray) -> Rows:
     return Rows(
         t,
         old.log_evidence + np.asarray(record.info.log_evidence[:, 0], float),
-        old.error + np.minimum(step, 1e6),
-        old.error,
+        before + step,
+        before,
         _flagged(old.collapsed, np.asarray(record.info.collapsed)[:, 0], t),
         _flagged(old.invalid, np.asarray(record.info.invalid)[:, 0] != 0, t),
         old.values + np.sum(~np.isnan(y), axis=1),
