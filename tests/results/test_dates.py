@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 import epf
-from epf.errors import DataError
+from epf.errors import DataError, EPFWarning
 from epf.model._dates import dates_of, next_dates
 
 MODEL = epf.fix(epf.zoo.LocalLevel(), {"level_variance": 1469.0, "noise_variance": 15099.0})
@@ -90,3 +90,13 @@ def test_pictures_show_them(result):
     for panel in (states, ahead):
         assert type(panel.xaxis.get_major_locator()).__name__ == "AutoDateLocator"
         assert panel.get_xlabel() == ""
+
+
+def test_a_forecast_after_uneven_dates_counts_steps():
+    pytest.importorskip("matplotlib").use("Agg")
+    uneven = NILE[:10].drop(NILE.index[4])
+    with pytest.warns(EPFWarning, match="gap|uneven"):
+        result = epf.fit(MODEL, uneven, epf.Kalman(), progress=False)
+    (panel,) = result.plot_forecast(3)
+    assert panel.get_xlabel() == "time step"
+    assert type(panel.xaxis.get_major_locator()).__name__ != "AutoDateLocator"

@@ -111,9 +111,12 @@ def test_the_server_has_a_table_and_a_board_per_series(panel, monkeypatch):
     until(lambda: json.loads(ask(watch, "/posterior.json?series=7")[1])["t"] == 4)
     for name in ("8", '"7"', "[7]", "true", "{", "[" * 100_000):
         assert ask(watch, f"/posterior.json?series={quote(name[:5000])}")[0] == 404
+    close, held = feed.SeriesFeed.close, []
+    monkeypatch.setattr(feed.SeriesFeed, "close", lambda one: (held.append(panel._feed._lock.locked()), close(one)))
     monkeypatch.setattr(feed, "_WATCHED", 1)
     assert ask(watch, "/posterior.json?series=%22a%22")[0] == 200  # nobody reads the other one: it goes
     assert list(panel._feed._feeds) == ["a"]
+    assert held == [False]  # an update does not wait for it
     watch.close()
     updated(panel, 1)  # the panel goes on
     other = panel.watch(token="x" * 16)

@@ -208,6 +208,18 @@ def test_a_checkpoint_is_followed_without_its_model(tmp_path, result):
     assert (tmp_path / "again.epf").read_bytes() == path.read_bytes()  # the summary is kept too
 
 
+def test_a_file_that_cannot_be_shown_any_more_is_told_on_the_page(tmp_path, result, monkeypatch):
+    def chains(path):
+        raise SettingError("They are Markov chains now.")
+
+    result.save(tmp_path / "out")
+    with watch_file(tmp_path / "out") as watch:
+        monkeypatch.setattr("epf.run.watch._follow.load", chains)
+        result.save(tmp_path / "out")
+        found = posted(watch, lambda found: found.get("trouble"), seconds=5.0)
+        assert found["trouble"] == "They are Markov chains now."
+
+
 def test_a_saved_result_is_shown_and_chains_are_not(tmp_path, result):
     result.save(tmp_path / "out")
     with watch_file(tmp_path / "out") as watch:
@@ -262,9 +274,13 @@ def test_a_second_page_replaces_the_first_and_a_closed_one_costs_nothing(tmp_pat
     assert repr(second) == "Watch(closed)"
     stream.update(series()[1])
     stream.save(tmp_path / "run.epf")
+    advance, calls = stream._advance, []
+    stream._advance = lambda rows, began: calls.append(len(rows.ys)) or advance(rows, began)
+    stream.update_many(series()[5:9])
+    assert calls == [4]  # a backlog goes in at once again
     with pytest.raises(SettingError, match="65535"):
         stream.watch(-1)
-    assert stream.num_observations == 2
+    assert stream.num_observations == 6
 
 
 @pytest.mark.slow

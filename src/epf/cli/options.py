@@ -33,7 +33,7 @@ Method = Annotated[
     typer.Option(help=f"One of {METHOD_NAMES}. [default: chosen for the model; with --particles or --order, epf]"),
 ]
 Particles = Annotated[int | None, typer.Option(min=1, help="Number of particles.")]
-Order = Annotated[int | None, typer.Option(min=1, help="Order of the polynomials (epf, marginal).")]
+Order = Annotated[int | None, typer.Option(min=1, help="Order of the polynomials (epf).")]
 
 
 def _cores_too(devices: int | None) -> int | None:

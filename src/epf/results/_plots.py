@@ -206,7 +206,7 @@ def plot_forecast(result: Any, steps: int = 20, y: Any = None, inputs: Any = Non
         panel.plot(ahead.time, np.median(values[:, :, i], axis=0), color=BLUE, linewidth=1.2, label="median")
         panel.set_ylabel("observation" if len(axes) == 1 else f"observation {i}")
         panel.legend(frameon=False, fontsize="small", loc="best")
-    label_time(axes, result)
+    label_time(axes, ahead)
     return axes
 
 

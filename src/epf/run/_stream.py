@@ -136,7 +136,7 @@ class Stream:
         """
         rows, found, first = self._incoming.many(y, inputs, self.num_observations), [], 0
         while first < len(rows.ys):
-            some = rows.some(first, first + (ROOM if self._watch is None else 1))
+            some = rows.some(first, first + (1 if self._watch is not None and self._watch.is_open else ROOM))
             found.append(self._advance(some, time.perf_counter()))
             first += len(found[-1].ess)
         return jax.tree.map(lambda *parts: np.concatenate(parts), *found)

@@ -185,6 +185,7 @@ class PanelFeed:
         key = key_of(name)
         if key is None:
             return None
+        evicted = None
         with self._lock:
             if key in self._feeds:
                 return self._feeds[key].board
@@ -198,9 +199,12 @@ class PanelFeed:
             except KeyError:
                 return None
             if len(self._feeds) >= _WATCHED:
-                self._feeds.pop(idle[0]).close()
+                evicted = self._feeds.pop(idle[0])
             self._feeds[key] = feed
-            return feed.board
+        if evicted is not None:  # waits for its thread, and an update of the panel does not wait for that
+            evicted.close()
+            evicted.board.close()
+        return feed.board
 
     def stream(self, key: Key) -> Any:
         """A series as a stream."""

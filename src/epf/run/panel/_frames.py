@@ -116,12 +116,15 @@ def _grid(when: np.ndarray, step: Any) -> tuple[np.ndarray, np.ndarray]:
         )
     else:
         try:
-            numbers = (when - when[0]) / float(step)
-        except (TypeError, ValueError, ZeroDivisionError):
-            raise SettingError(f"fit_panel(step={step!r}): the times are numbers, so give a number.") from None
+            size = float(step)
+        except (TypeError, ValueError):
+            size = np.nan
+        if not 0.0 < size < np.inf:
+            raise SettingError(f"fit_panel(step={step!r}): the times are numbers, so give a number above 0.")
+        numbers = (when - when[0]) / size
         places = np.round(numbers).astype(int)
         off = np.abs(numbers - places) > 1e-6
-        grid = when[0] + float(step) * np.arange(places[-1] + 1)
+        grid = when[0] + size * np.arange(places[-1] + 1)
     if off.any():
         raise DataError(f"The time {when[np.argmax(off)]} is not a multiple of step={step!r} after the first.")
     return grid, places
@@ -140,6 +143,8 @@ def _groups(column: Any, by: str) -> Iterable[tuple[Any, np.ndarray]]:
     codes, keys = pd.factorize(np.asarray(column.to_numpy()), use_na_sentinel=True)
     if (codes < 0).any():
         raise DataError(f"{int((codes < 0).sum())} rows have no key in column {by!r}: fill it in, or drop them.")
+    if not len(codes):
+        raise DataError("The frame has no rows: give at least one.")
     order = np.argsort(codes, kind="stable")
     names = [as_key(key) for key in keys.tolist()]
     if len(set(names)) < len(names):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from epf.errors import CheckpointError, SettingError
+from epf.errors import CheckpointError, EPFError, SettingError
 from epf.results._chains import Chains
 from epf.results._result import Result
 from epf.results._saving import NAME
@@ -54,7 +54,7 @@ class Follower:
                 continue
             try:
                 self._read(stamp)
-            except CheckpointError as error:
+            except EPFError as error:
                 self._stamp = stamp
                 self.board.post({**self.board.view.numbers, "trouble": str(error)}, self.track)
 

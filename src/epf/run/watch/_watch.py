@@ -53,6 +53,11 @@ class Watch:
         """The history so far."""
         return self._source.track
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the page is being served."""
+        return self._server is not None
+
     def saved(self, stream: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """For the stream's checkpoint: facts and arrays, with the summary and the history so far."""
         assert isinstance(self._source, Feed)
