@@ -6,6 +6,8 @@ import dataclasses
 import os
 import random
 import signal
+import sys
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -57,6 +59,14 @@ def data():
 )
 def ran(request):
     return request.param, epf.fit(AR(), data(), request.param, seed=3)
+
+
+class Draws(NamedTuple):
+    """What `Chains` reads of a record."""
+
+    theta: np.ndarray
+    log_likelihood: np.ndarray
+    accepted: np.ndarray
 
 
 @contextlib.contextmanager
@@ -146,10 +156,11 @@ def test_chains_are_kept_as_chains(ran):
         )
         return
     assert result.draws["a"].shape == (2, 12)
-    inference = result.to_arviz()
+    az, inference = pytest.importorskip("arviz"), result.to_arviz()
     assert dict(inference.posterior.sizes) == {"chain": 2, "draw": 12}
     np.testing.assert_array_equal(inference.posterior["a"].values, result.draws["a"])
     assert set(result.rhat) == set(result.ess) == {"a", "v"}
+    assert result.rhat == pytest.approx({name: float(found) for name, found in az.rhat(inference).items()})
     assert {"r_hat", "ess"} <= set(result.summary().columns)
     assert not hasattr(result, "history")
     assert not hasattr(result, "log_evidence")
@@ -214,7 +225,7 @@ def test_a_saved_run_is_the_run(ran, tmp_path):
         assert loaded.summary().equals(result.summary())
         for name, values in result.draws.items():
             np.testing.assert_array_equal(loaded.draws[name], values)
-        assert (loaded.rhat, loaded.ess, loaded.split_rhat) == (result.rhat, result.ess, result.split_rhat)
+        assert (loaded.rhat, loaded.ess) == (result.rhat, result.ess)
         assert (loaded.mean, loaded.sd, loaded.quantile(0.3)) == (result.mean, result.sd, result.quantile(0.3))
         assert repr(loaded) == repr(result)
         np.testing.assert_array_equal(loaded.acceptance, result.acceptance)
@@ -414,3 +425,22 @@ def test_the_slice_samplers_window_is_a_change_of_variables():
     np.testing.assert_allclose(eqx.filter_vmap(window.outside)(u), z, rtol=2e-4, atol=1e-4)
     slope = jnp.linalg.slogdet(jax.jacfwd(window.outside)(u[1]))[1]
     np.testing.assert_allclose(window.log_slope(u[1]), slope, rtol=1e-4)
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.9])
+def test_convergence_is_that_of_arviz_and_does_not_need_it(monkeypatch, memory):
+    """Chains of a first-order autoregression with this coefficient; an odd number of draws."""
+    az, draws = pytest.importorskip("arviz"), np.random.default_rng(1).normal(size=(4, 401, 2)).astype(np.float32)
+    for t in range(1, 401):
+        draws[:, t] += memory * draws[:, t - 1]
+    theta = np.moveaxis(draws, 1, 0)
+    chains = epf.Chains(AR(), METHODS[0], 0, 3, None, Draws(theta, np.zeros(401), np.ones((401, 4))), 1.0, {})
+    chains.warmup = 0
+    data = az.convert_to_dataset({"a": draws[..., 0], "v": draws[..., 1]})
+    expected = [{name: float(found[name]) for name in ("a", "v")} for found in (az.rhat(data), az.ess(data))]
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    assert chains.rhat == pytest.approx(expected[0], rel=1e-6)
+    assert chains.ess == pytest.approx(
+        expected[1], rel=0.03
+    )  # the lag after which autocorrelations are noise may differ
+    assert chains.verdict.level == (2 if memory else 0)

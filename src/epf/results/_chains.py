@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from numpyro.diagnostics import effective_sample_size, gelman_rubin
+from scipy.special import ndtri
+from scipy.stats import rankdata
 
 from epf.errors import UnavailableError
 from epf.model._model import StateSpaceModel, parameters
@@ -26,15 +29,15 @@ if TYPE_CHECKING:
 class Chains(Answer[MarkovChains, Draw]):
     """Draws of the parameters given the whole series, by chain.
 
-    `draws` has them by name, each of shape (chains, draws, *shape), without the warm-up; `rhat` and `ess` are ArviZ's.
+    `draws` has them by name, each of shape (chains, draws, *shape), without the warm-up.
     `record` has every iteration, including the warm-up. There is no history and no evidence: the posterior is that of the
     whole series only.
 
     Examples:
         >>> chains.draws["noise_variance"].shape, chains.num_draws, chains.warmup, chains.done
         ((2, 20), 20, 10, 30)
-        >>> chains.acceptance.shape, list(chains.rhat), list(chains.ess), chains.split_rhat > 0.0
-        ((2,), ['level_variance', 'noise_variance'], ['level_variance', 'noise_variance'], True)
+        >>> chains.acceptance.shape, list(chains.rhat), list(chains.ess)
+        ((2,), ['level_variance', 'noise_variance'], ['level_variance', 'noise_variance'])
         >>> chains.verdict.word, chains.to_arviz().posterior["noise_variance"].shape, chains.plot().shape
         ('do not trust', (2, 20), (2,))
         >>> chains.smoothed_moments is None, hasattr(chains, "smoothed")  # epf.ParticleGibbs has both: it draws paths
@@ -114,27 +117,22 @@ class Chains(Answer[MarkovChains, Draw]):
 
     @property
     def rhat(self) -> dict[str, Any]:
-        """Rank-normalised split R-hat by name (ArviZ); above 1.01 the chains have not converged."""
-        return self._from_arviz("rhat")
+        """Rank-normalised split R-hat by name, as in ArviZ; above 1.01 the chains have not converged."""
+        halves = self._halves
+        with np.errstate(all="ignore"):
+            folded = np.abs(halves - np.median(halves, axis=(0, 1)))
+            found = [gelman_rubin(_scores(one)) for one in (halves, folded)] if halves.shape[1] > 1 else [self._unknown]
+        return self._by_name(np.fmax.reduce(found))
 
     @property
     def ess(self) -> dict[str, Any]:
-        """Effective number of draws by name (ArviZ, bulk)."""
-        return self._from_arviz("ess")
-
-    @cached_property
-    def split_rhat(self) -> float:
-        """The largest plain split R-hat of all parameters (Gelman et al. 2013, section 11.4); does not need ArviZ."""
-        theta = self._theta.astype(float)
-        half = theta.shape[1] // 2
-        if half < 2:
-            return float("nan")
-        halves = np.concatenate([theta[:, :half], theta[:, -half:]])
-        within = halves.var(axis=1, ddof=1).mean(axis=0)
-        between = halves.mean(axis=1).var(axis=0, ddof=1)
+        """Effective number of draws by name, from their ranks (as ArviZ's bulk)."""
+        halves = self._halves
         with np.errstate(all="ignore"):
-            ratio = np.where(within > 0.0, (half - 1) / half + between / within, np.where(between > 0.0, np.inf, 1.0))
-        return float(np.sqrt(ratio).max())
+            found = effective_sample_size(_scores(halves)) if halves.shape[1] > 1 else self._unknown
+        count = halves.shape[0] * halves.shape[1]
+        most = count * np.log10(max(count, 1))  # draws that alternate can claim any number, or a negative one
+        return self._by_name(np.where(found < 0.0, most, np.minimum(found, most)))
 
     @property
     def smoothed(self) -> "xr.Dataset":
@@ -157,14 +155,10 @@ class Chains(Answer[MarkovChains, Draw]):
         self._refuse("estimates no evidence", "use epf.SMC2 or a filter")
 
     def summary(self, quantile_levels: Sequence[float] = (0.05, 0.5, 0.95)) -> "pd.DataFrame":
-        """A table with one row per parameter: mean, sd, quantiles and, if ArviZ is installed, R-hat and ESS."""
+        """A table with one row per parameter: mean, sd, quantiles, R-hat and ESS."""
         from epf.results._tables import flat
 
-        table = super().summary(quantile_levels)
-        try:
-            return table.assign(r_hat=flat(self.rhat), ess=flat(self.ess))
-        except ModuleNotFoundError:
-            return table
+        return super().summary(quantile_levels).assign(r_hat=flat(self.rhat), ess=flat(self.ess))
 
     def to_arviz(self, observed: Any = None) -> "arviz.InferenceData":
         """ArviZ's InferenceData, with the chains as chains."""
@@ -200,15 +194,29 @@ class Chains(Answer[MarkovChains, Draw]):
     def _theta(self) -> np.ndarray:
         return np.moveaxis(np.asarray(self.record.theta[-self.num_draws :]), 1, 0)
 
-    def _from_arviz(self, statistic: str) -> dict[str, Any]:
-        from epf.results._tables import arviz
+    @property
+    def _halves(self) -> np.ndarray:
+        """The halves of each chain, without the middle draw if their number is odd."""
+        theta = self._theta
+        half = theta.shape[1] // 2
+        return np.concatenate([theta[:, :half], theta[:, -half:]])
 
-        found = getattr(arviz(), statistic)(self.to_arviz()["posterior"])
-        return {name: found[name].values[()] for name in self.parameters.names}
+    def _by_name(self, values: np.ndarray) -> dict[str, Any]:
+        return {name: value[()] for name, value in self.parameters.as_dict(values).items()}
+
+    @property
+    def _unknown(self) -> np.ndarray:
+        return np.full(self.parameters.size, np.nan)
 
     def _refuse(self, what: str, remedy: str) -> NoReturn:
         raise UnavailableError(f"{self.settings['method']} {what}: {remedy}.")
 
     def _last_line(self) -> str:
-        chains = self._theta.shape[0]
-        return f"draws: {self.num_draws} in each of {chains} chains, split R-hat at most {self.split_rhat:.3f}"
+        chains, rhat = self._theta.shape[0], max(map(np.max, self.rhat.values()))
+        return f"draws: {self.num_draws} in each of {chains} chains, R-hat at most {rhat:.3f}"
+
+
+def _scores(draws: np.ndarray) -> np.ndarray:
+    """Ranks among all draws of all chains as normal scores, for draws of shape (chains, draws, p)."""
+    ranks = rankdata(draws.reshape(-1, draws.shape[-1]), axis=0)
+    return ndtri((ranks - 0.375) / (len(ranks) + 0.25)).reshape(draws.shape)

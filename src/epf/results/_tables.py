@@ -97,7 +97,7 @@ def arviz() -> Any:
     try:
         import arviz as az
     except ImportError:
-        raise ModuleNotFoundError('R-hat, ESS and to_arviz need ArviZ: pip install "epfilter[arviz]".') from None
+        raise ModuleNotFoundError('to_arviz needs ArviZ: pip install "epfilter[arviz]".') from None
     return az
 
 

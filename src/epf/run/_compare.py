@@ -103,7 +103,7 @@ class Comparison:
         for name, result in self.results.items():
             numbers = Numbers.of(result)
             told = {"seconds": result.seconds, "growth": growth(result), "log_evidence": evidence(result)}
-            told |= {"verdict": _word(_verdict(result))}
+            told |= {"verdict": _word(result.verdict)}
             for i, label in enumerate(result.parameters.labels):
                 rows[name, label] = self._row(numbers, i) | told
         table = pd.DataFrame.from_dict(rows, orient="index")
@@ -234,13 +234,6 @@ def evidence(result: Result | Chains) -> float:
     return float("nan") if isinstance(result, Chains) else result.log_evidence
 
 
-def _verdict(result: Result | Chains) -> Verdict | None:
-    try:
-        return result.verdict
-    except ImportError:  # that on chains needs ArviZ
-        return None
-
-
 def _word(verdict: Verdict | None) -> str:
     return "" if verdict is None else verdict.word
 
@@ -275,7 +268,7 @@ def _exact(model: StateSpaceModel, ys: np.ndarray, inputs: Any, exact: Any, refu
     if exact is None:
         return None
     if isinstance(exact, Result | Chains):
-        return Exact(exact.settings["method"], Numbers.of(exact), evidence(exact), _verdict(exact))
+        return Exact(exact.settings["method"], Numbers.of(exact), evidence(exact), exact.verdict)
     if hasattr(exact, "sel"):
         return _at_the_end(exact, len(ys))
     if exact != "auto":

@@ -324,9 +324,9 @@ def _fit_chains(
     if ran.interrupted:
         left = f"the last {result.num_draws} draws of each chain are kept"
         warn_of_interrupt(ran.done, total, "iterations", left, result)
-    elif result.split_rhat > _CONVERGED:
+    elif (rhat := max(map(np.max, result.rhat.values()))) > _CONVERGED:
         warn(
-            f"The chains of {name} have not converged (R-hat {result.split_rhat:.2f}, above {_CONVERGED}): continue them "
+            f"The chains of {name} have not converged (R-hat {rhat:.2f}, above {_CONVERGED}): continue them "
             f"with fit(..., epf.{name}(draws={2 * method.draws}, ...), resume_from=result).",
             result=result,
         )
