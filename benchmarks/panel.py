@@ -21,7 +21,7 @@ def panel(method: Any, model: Any, y: np.ndarray, count: int, side_by_side: int,
     series = [Series(i, seed_of(0, i), y, None, None) for i in range(count)]
     work = Work(model, method, np.asarray([0.05, 0.5, 0.95], np.float32), series, side_by_side)
     work.compile(series)
-    return 1e9 * seconds(lambda: work(series).states, repeats)[1] / (count * len(y) * _PARTICLES)
+    return 1e9 * seconds(lambda: work(series), repeats)[1] / (count * len(y) * _PARTICLES)
 
 
 if __name__ == "__main__":

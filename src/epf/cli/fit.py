@@ -22,7 +22,7 @@ from epf.results._chains import Chains
 from epf.results._result import Result
 from epf.run._compare import evidence
 from epf.run._fit import fit
-from epf.storage._files import make_folder, replace
+from epf.storage._files import replace
 
 
 def load_series(source: str, columns: Columns, format: str | None, skip_bad: bool, quiet: bool) -> tuple[Any, Any]:
@@ -179,7 +179,6 @@ def save_figure(figure: Any, path: Path) -> None:
         raise SettingError(f"--plot {path}: {reason(error)}; end it with .png or .pdf.") from None
     finally:
         plt.close(figure)
-    make_folder(path.parent)
     replace(path, drawn.getvalue())
 
 

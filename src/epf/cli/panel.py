@@ -12,7 +12,7 @@ from epf.offline._base import Offline
 from epf.results._verdict import LEVELS
 from epf.run.panel._fit_panel import fit_panel
 from epf.run.panel._result import PanelResult
-from epf.storage._files import make_folder, replace
+from epf.storage._files import replace
 
 _SHOWN = 20  # series in the terminal
 
@@ -76,7 +76,6 @@ def _write_table(panel: PanelResult, path: Path) -> None:
             panel.table().reset_index().astype({"series": str}).to_parquet(content)
         case _:
             raise SettingError(f"--out {path}: end it with .csv or .parquet.")
-    make_folder(path.parent)
     replace(path, content.getvalue())
 
 

@@ -13,7 +13,7 @@ from epf.errors import SettingError
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._simulate import simulate
 from epf.numerics._keys import root_key, step_key
-from epf.storage._files import make_folder, replace
+from epf.storage._files import replace
 
 
 def run(
@@ -31,7 +31,6 @@ def run(
     else:
         text = io.StringIO()
         _write(text, columns, format)
-        make_folder(out.parent)
         replace(out, text.getvalue().encode())
         if not quiet:
             values = ", ".join(f"{name} = {np.array2string(np.asarray(v), precision=4)}" for name, v in truth.items())

@@ -12,7 +12,7 @@ from epf.results._plots import WORST_MEAN, density_curves
 from epf.results._state_plots import share_an_axis
 from epf.results._verdict import LEVELS, MEAN_LIMIT, judge
 from epf.storage._checkpoint import versions
-from epf.storage._files import as_path, make_folder, replace
+from epf.storage._files import as_path, replace
 
 _POINTS = 1500  # per line: more than a screen can show, and the page stays small
 _BAND = "rgba(0, 114, 178, 0.2)"
@@ -59,7 +59,6 @@ def write_page(result: Any, path: Any, y: Any, title: str | None) -> None:
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n<script>{get_plotlyjs()}</script>\n</head>\n"
         f"<body>\n{body}\n</body>\n</html>\n"
     )
-    make_folder(path.parent)
     replace(path, page.encode())
 
 

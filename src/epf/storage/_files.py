@@ -45,7 +45,8 @@ def make_folder(folder: Path) -> None:
 
 
 def replace(path: Path, content: bytes, keep: int = 0) -> None:
-    """Replace one file, or make it; the `keep` files before it become FILE.1 (the newest), FILE.2 ..."""
+    """Replace one file, or make it and its folder; the `keep` files before it become FILE.1 (the newest), FILE.2 ..."""
+    make_folder(path.parent)
     replace_all({path: content}, keep)
 
 

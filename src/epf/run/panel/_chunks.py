@@ -31,7 +31,7 @@ _BYTES = 1 << 27  # of states and records in one call of the program
 _MOST = 256  # series in one call
 _SECONDS = 0.5  # a call: an interrupt is seen after each
 
-Map = Callable[[Callable[[list[Series]], "Part"], Iterable[list[Series]]], Iterable["Part"]]
+Map = Callable[[Callable[[list[Series]], "list[Part]"], Iterable[list[Series]]], Iterable["list[Part]"]]
 
 
 class Part(NamedTuple):
@@ -87,11 +87,11 @@ class Work:
         """Compile the program, which then runs over no series."""
         self._call(series[:1], [0], 0)
 
-    def __call__(self, chunk: list[Series]) -> Part:
+    def __call__(self, chunk: list[Series]) -> list[Part]:
+        """One part for each call of the program."""
         with jax.enable_x64(self.double), memory_errors(self.method):
             self._check_versions()
-            calls = [self._part(chunk[i : i + self.capacity]) for i in range(0, len(chunk), self.capacity)]
-        return _joined(calls)
+            return [self._part(chunk[i : i + self.capacity]) for i in range(0, len(chunk), self.capacity)]
 
     def _check_versions(self) -> None:
         if self.versions != (here := _versions()):
@@ -151,32 +151,12 @@ def _versions() -> str:
     return ", ".join(f"{name} {version}" for name, version in versions().items() if name in NUMERICS)
 
 
-def _joined(parts: list[Part]) -> Part:
-    if len(parts) == 1:
-        return parts[0]
-    longest = max(part.records.mean.shape[1] for part in parts)
-
-    def end_to_end(*leaves: np.ndarray) -> np.ndarray:
-        widths = [(0, 0), (0, 0)]
-        return np.concatenate(
-            [np.pad(leaf, [widths[0], (0, longest - leaf.shape[1]), *[(0, 0)] * (leaf.ndim - 2)]) for leaf in leaves]
-        )
-
-    return Part(
-        jax.tree.map(lambda *leaves: np.concatenate(leaves), *(part.states for part in parts)),
-        jax.tree.map(end_to_end, *(part.records for part in parts)),
-        [count for part in parts for count in part.counts],
-        [failed for part in parts for failed in part.failed],
-        [seconds for part in parts for seconds in part.seconds],
-    )
-
-
 def parts_here(work: Work, series: list[Series]) -> Iterator[tuple[list[Series], Part]]:
     """Chunks in this process; they grow until one takes half a second."""
     first, size = 0, work.side_by_side
     while first < len(series):
         chunk, began = series[first : first + size], time.perf_counter()
-        yield chunk, work(chunk)
+        yield from _taken(chunk, work(chunk))
         first += len(chunk)
         if time.perf_counter() - began < _SECONDS / 2:
             size = min(2 * size, work.capacity)
@@ -185,4 +165,13 @@ def parts_here(work: Work, series: list[Series]) -> Iterator[tuple[list[Series],
 def parts_by_map(work: Work, series: list[Series], map_: Map, size: int) -> Iterator[tuple[list[Series], Part]]:
     """Chunks of `size` series, by a `map` that keeps their order."""
     chunks = [series[i : i + size] for i in range(0, len(series), size)]
-    yield from zip(chunks, map_(work, chunks), strict=True)
+    for chunk, parts in zip(chunks, map_(work, chunks), strict=True):
+        yield from _taken(chunk, parts)
+
+
+def _taken(chunk: list[Series], parts: list[Part]) -> Iterator[tuple[list[Series], Part]]:
+    """The series of each part."""
+    first = 0
+    for part in parts:
+        yield chunk[first : first + len(part.counts)], part
+        first += len(part.counts)

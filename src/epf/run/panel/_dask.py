@@ -72,13 +72,13 @@ def _connected(address: str) -> Iterator[Client]:
 
 
 def _map_of(client: Client) -> Map:
-    def over_the_cluster(work: Any, chunks: Iterable[list[Series]]) -> Iterator[Part]:
+    def over_the_cluster(work: Any, chunks: Iterable[list[Series]]) -> Iterator[list[Part]]:
         return _parts(client, _pickled(work), list(chunks))
 
     return over_the_cluster
 
 
-def _parts(client: Client, work: bytes, chunks: list[list[Series]]) -> Iterator[Part]:
+def _parts(client: Client, work: bytes, chunks: list[list[Series]]) -> Iterator[list[Part]]:
     """The results in the order of the chunks, of which a few at a time are with the scheduler."""
     from distributed import KilledWorker, as_completed  # pyright: ignore[reportMissingImports]
 
@@ -89,7 +89,7 @@ def _parts(client: Client, work: bytes, chunks: list[list[Series]]) -> Iterator[
             f"The Dask cluster has had no worker for {_SECONDS:g} s: start some with `dask worker ADDRESS`."
         ) from None
     places: dict[Any, int] = {}
-    done: dict[int, Part] = {}
+    done: dict[int, list[Part]] = {}
     running = as_completed(with_results=False)
 
     def submit(place: int) -> None:
@@ -123,7 +123,7 @@ def _parts(client: Client, work: bytes, chunks: list[list[Series]]) -> Iterator[
         client.cancel(list(places))
 
 
-def _run(work: bytes, chunk: bytes) -> Part:
+def _run(work: bytes, chunk: bytes) -> list[Part]:
     """The task: runs in a worker."""
     return _unpickled(work)(pickle.loads(chunk))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from epf.errors import SettingError, kind
 from epf.results._verdict import LEVELS
-from epf.storage._files import as_path, make_folder, replace
+from epf.storage._files import as_path, replace
 
 if TYPE_CHECKING:
     from epf.run.panel._result import PanelResult
@@ -41,7 +41,6 @@ def write_page(panel: "PanelResult", path: Any, title: str | None) -> None:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
         f"<title>{name}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
-    make_folder(path.parent)
     replace(path, page.encode())
 
 
