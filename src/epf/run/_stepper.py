@@ -23,7 +23,7 @@ from epf.numerics._compile import one_thread, options
 from epf.numerics._keys import root_of, root_words
 from epf.numerics._remembered import forgettable
 from epf.results._record import Record
-from epf.run._runner import Data, FilterEngine, StepEngine, loop
+from epf.run._runner import Data, Engine, FilterEngine, StepEngine, loop
 
 ROOM = 64  # steps in one call, at most
 _ALWAYS = np.asarray(True)
@@ -108,11 +108,13 @@ def _from_words(words: Array, part: Part) -> Array:
     return jax.lax.bitcast_convert_type(words.reshape(*part.shape, *each), part.dtype)
 
 
-class _Engine(StepEngine):
-    """Beside each Info the sds of the parameters, by which old errors of an approximation lose weight; else zeros."""
+class _Engine(Engine):
+    """A filter; beside each Info the sds by which old errors of an approximation lose weight: zeros where there are none."""
+
+    bound: BoundFilter
 
     def step(self, key: PRNGKeyArray, state: Any, i: Array, data: Data) -> tuple[Any, tuple[Info, Array]]:
-        state, info = super().step(key, state, i, data)
+        state, info = StepEngine(self.bound).step(key, state, i, data)
 
         @jax.jit  # traced once, for the shape and for the branch
         def found(state: Any) -> Array:
@@ -122,7 +124,7 @@ class _Engine(StepEngine):
         return state, (info, jax.lax.cond(jnp.isnan(info.residual), lambda _: none, found, state))
 
     def stops(self, row: tuple[Info, Array]) -> Array:
-        return super().stops(row[0])
+        return StepEngine(self.bound).stops(row[0])
 
 
 class Program:
