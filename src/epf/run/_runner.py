@@ -231,11 +231,16 @@ def _block(course: Course, state: Any, done: int, count: int) -> tuple[Any, Any,
     return after, jax.tree.map(lambda leaf: np.asarray(leaf)[:used], rows), used
 
 
+def padded(rows: np.ndarray | Array, room: int) -> np.ndarray:
+    """Rows with zeros after the last."""
+    found = np.zeros((room, *rows.shape[1:]), rows.dtype)
+    found[: len(rows)] = rows
+    return found
+
+
 def fill(rows: np.ndarray | Array, room: int) -> Array:
-    """Rows padded with zeros to the room of a block."""
-    padded = np.zeros((room, *rows.shape[1:]), np.asarray(rows[:0]).dtype)
-    padded[: len(rows)] = rows
-    return jnp.asarray(padded)
+    """Rows padded to the room of a block."""
+    return jnp.asarray(padded(rows, room))
 
 
 def power_of_two(count: int, least: int = 1) -> int:

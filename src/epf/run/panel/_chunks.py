@@ -22,8 +22,8 @@ from epf.model._model import StateSpaceModel
 from epf.numerics._keys import root_key
 from epf.results._record import Record
 from epf.run._checks import check_memory_of_state, memory_errors
-from epf.run._runner import FilterEngine, power_of_two
-from epf.run.panel._program import padded, run_series, stacked
+from epf.run._runner import FilterEngine, padded, power_of_two
+from epf.run.panel._program import run_series, stacked
 from epf.run.panel._series import Series
 from epf.storage._checkpoint import NUMERICS, versions
 
@@ -124,10 +124,10 @@ class Work:
         us = None if self.inputs is None else stacked([one.us for one in series], self.capacity, self.room)  # type: ignore
         found = run_series(
             self.engine,
-            jnp.asarray(padded([one.seed for one in series], self.capacity, np.uint32)),
+            jnp.asarray(padded(np.asarray([one.seed for one in series], np.uint32), self.capacity)),
             None,
             jnp.zeros(self.capacity, int),
-            jnp.asarray(padded(counts, self.capacity)),
+            jnp.asarray(padded(np.asarray(counts, int), self.capacity)),
             jnp.asarray(stacked([one.ys for one in series], self.capacity, self.room)),
             None if us is None else jnp.asarray(us),
             None,

@@ -29,11 +29,11 @@ from epf.run._checks import (
 )
 from epf.run._default import choose
 from epf.run._nats import Nats
-from epf.run._runner import FilterEngine
+from epf.run._runner import FilterEngine, padded
 from epf.run._stream import Stream
 from epf.run._warnings import failure
 from epf.run.panel._batch import Batch, read_batch
-from epf.run.panel._program import padded, run_series
+from epf.run.panel._program import run_series
 from epf.run.panel._replays import Replays
 from epf.run.panel._series import Key, as_key, seed_of
 from epf.run.panel._store import Rows, Store, after, before_the_first
@@ -195,17 +195,17 @@ class Panel(Mapping[Key, Stream]):
             size = len(some.keys)
             least = min(next((room for room in _ROOMS if room >= size), most), most)
             room = -(-least // self._side_by_side) * self._side_by_side
-            states = jax.device_put(jax.tree.map(lambda leaf, room=room: _filled(leaf, room), before.state))
+            states = jax.device_put(jax.tree.map(lambda leaf, room=room: padded(leaf, room), before.state))
             past = None
             if isinstance(self._bound, ReplayingFilter):
                 past = self._replays.windows(self._bound, some, states, room)
-            words = padded([seed_of(self.seed, key) for key in some.keys], room, np.uint32)
-            us = None if some.us is None else _filled(some.us[:, None], room)
+            words = padded(np.asarray([seed_of(self.seed, key) for key in some.keys], np.uint32), room)
+            us = None if some.us is None else padded(some.us[:, None], room)
             rows = (
                 words,
                 padded(before.t, room),
                 np.ones(room, int),
-                _filled(some.ys[:, None], room),
+                padded(some.ys[:, None], room),
                 us,
                 np.asarray(size),
             )
@@ -314,10 +314,3 @@ class Panel(Mapping[Key, Stream]):
 
     def __repr__(self) -> str:
         return f"Panel({type(self.model).__name__}, {type(self.method).__name__}, {len(self)} series)"
-
-
-def _filled(rows: np.ndarray, room: int) -> np.ndarray:
-    """Rows with zeros after the last."""
-    whole = np.zeros((room, *rows.shape[1:]), rows.dtype)
-    whole[: len(rows)] = rows
-    return whole

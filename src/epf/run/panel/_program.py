@@ -84,10 +84,3 @@ def stacked(rows: list[np.ndarray], capacity: int, room: int) -> np.ndarray:
     for i, row in enumerate(rows):
         found[i, : len(row)] = row
     return found
-
-
-def padded(numbers: Any, capacity: int, dtype: Any = int) -> np.ndarray:
-    """One number per series, with zeros after the last."""
-    found = np.zeros(capacity, dtype)
-    found[: len(numbers)] = numbers
-    return found

@@ -256,14 +256,13 @@ class Feed:
         try:
             self._look = look(posterior_of(*together(latest._bound, latest._state)), t, len(track.layout.parameters))
             values = np.full(len(track.layout.columns), np.nan)
-            for level, quantiles in zip(LEVELS, self._look.quantiles, strict=True):
-                values[track.layout.place(f"q{level:g}")] = quantiles
+            track.layout.write(
+                values, {f"q{level:g}": q for level, q in zip(LEVELS, self._look.quantiles, strict=True)}
+            )
             if noted == t and self._is_of(latest, before):
                 earlier = posterior_of(*together(latest._bound, self._state_of(latest, before)))
                 ahead = forecast(latest.model, earlier, t - 1, 1, row, _DRAWS, 0)
-                for level in LEVELS:
-                    place = track.layout.place(f"f{level:g}")
-                    values[place] = ahead.quantile(level).ravel()[: place.stop - place.start]
+                track.layout.write(values, {f"f{level:g}": ahead.quantile(level).ravel() for level in LEVELS})
             with self._lock:
                 if self.track is not None:
                     self.track = self.track.amended(t, values)
@@ -291,9 +290,7 @@ def _fill(row: np.ndarray, layout: Layout, record: Record, levels: tuple[float, 
     parts = fields(record)
     found = {name: parts[name] for name in ("mean", "sd", "state_mean", "state_sd")}
     found |= {f"q{level:g}": parts["quantiles"][0, j] for j, level in enumerate(levels) if level in LEVELS}
-    for name, values in found.items():
-        place = layout.place(name)
-        row[place] = values.reshape(-1)[: place.stop - place.start]
+    layout.write(row, {name: values.ravel() for name, values in found.items()})
 
 
 def _copied(stream: Any) -> Any:

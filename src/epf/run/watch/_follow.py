@@ -118,9 +118,7 @@ def appended(track: Track | None, summary: dict[str, Any]) -> Track:
     found |= {f"q{float(level):g}": [p["quantiles"][level] for p in parameters] for level in
               (parameters[0]["quantiles"] if parameters else ())}  # fmt: skip
     found |= {f"state_{name}": state[name] for name in ("mean", "sd")}
-    for name, numbers_ in found.items():
-        place = layout.place(name)
-        values[place] = np.array(numbers_[: place.stop - place.start], float)  # None becomes NaN
+    layout.write(values, found)  # None becomes NaN
     return track.after(np.array([summary["t"]]), np.array([time.time()]), values[None])
 
 
@@ -141,8 +139,6 @@ def _track_of(result: Result) -> Track:
     found |= {"mean": record.mean, "sd": record.sd, "state_mean": states[0], "state_sd": states[1], "y": seen}
     found |= {f"q{level:g}": record.quantiles[:, j] for j, level in enumerate(result.quantile_levels)}
     values = np.full((count, len(layout.columns)), np.nan)
-    for name, columns in found.items():
-        place = layout.place(name)
-        values[:, place] = np.asarray(columns)[:, : place.stop - place.start]
+    layout.write(values, found)
     t = np.arange(result.num_observations - count + 1, result.num_observations + 1)
     return Track.empty(layout).after(t, np.full(count, np.nan), values)

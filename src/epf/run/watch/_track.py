@@ -5,6 +5,7 @@ there are too many buckets, the stride doubles and neighbours are joined: no sma
 A `Track` is never changed, so threads can read one while the next is made.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -40,6 +41,12 @@ class Layout(NamedTuple):
     def place(self, name: str) -> slice:
         """The columns of one kind."""
         return _places(self).get(name, slice(0, 0))
+
+    def write(self, rows: np.ndarray, found: Mapping[str, Any]) -> None:
+        """Write what was found, by kind, into rows (..., columns); of each kind as many as there are columns."""
+        for name, values in found.items():
+            place = self.place(name)
+            rows[..., place] = np.asarray(values, float)[..., : place.stop - place.start]
 
 
 @lru_cache(maxsize=16)
