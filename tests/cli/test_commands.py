@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 import epf
 from epf.cli import stream as command
 from epf.cli.app import app
-from epf.cli.methods import NAMES, make_method, make_methods
+from epf.cli.methods import make_method, make_methods
 from epf.cli.models import find_model, split
 from epf.cli.rows import Columns
 from epf.errors import EPFError
+from epf.storage._methods import METHODS
 
 SIR = ["--method", "sir", "--particles", "20"]
 
@@ -213,7 +214,7 @@ def test_models_by_name_and_from_files(tmp_path):
 
 
 def test_methods_by_name():
-    assert [type(make_method(name, None, None)).__name__ for name in NAMES] == [
+    assert [type(make_method(name, None, None)).__name__ for name in METHODS] == [
         "EPF", "MarginalEPF", "Storvik", "SIR", "LiuWest", "Kalman", "Kalman", "Kalman",
         "ResampleMove", "ParticleLearning", "PracticalFilter", "OnlineEM",
         "NestedFilter", "AssumedParameterFilter", "MultipleModel", "PMMH", "ParticleGibbs", "SMC2", "PointMass",

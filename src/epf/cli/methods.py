@@ -6,8 +6,6 @@ from epf.errors import SettingError
 from epf.statistics._approximation import Chebyshev
 from epf.storage._methods import METHODS, make
 
-NAMES = tuple(METHODS)
-
 
 def make_method(name: str | None, particles: int | None, order: int | None) -> Any:
     """The method of this name; None if nothing was asked for, so that the library chooses."""

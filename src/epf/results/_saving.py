@@ -24,7 +24,7 @@ from epf.offline._base import Draw, MarkovChains
 from epf.posterior._posterior import ErrorEstimate
 from epf.results._record import Record
 from epf.results._verdict import MethodFacts
-from epf.storage._checkpoint import Wanted, leaves, malformed, owner, save_state, versions
+from epf.storage._checkpoint import Wanted, is_count, leaves, malformed, owner, save_state, versions
 from epf.storage._files import as_path, make_folder
 from epf.storage._tensors import TensorFile
 
@@ -205,7 +205,7 @@ def _are_facts(facts: dict[str, Any]) -> bool:
                 isinstance(name, str)
                 and name.isidentifier()
                 and len(shape) <= 4
-                and all(_is_count(size, 1, 9_999) for size in shape)
+                and all(is_count(size, 1, 9_999) for size in shape)
                 and isinstance(support, str)
                 for name, shape, support in facts["parameters"]
             )
@@ -221,11 +221,11 @@ def _are_facts_of_result(facts: dict[str, Any]) -> bool:
         return (
             all(0.0 <= float.fromhex(level) <= 1.0 for level in facts["quantile_levels"])
             and len(facts.get("paused", [])) <= _MAX_PAUSES
-            and all(_is_count(t, 1) for t in facts.get("paused", []))
+            and all(is_count(t, 1) for t in facts.get("paused", []))
             and method.keys() | {"remedies"} == set(MethodFacts._fields)  # not in files of the first versions
             and all(isinstance(word, str) for pair in method.get("remedies", {}).items() for word in pair)
-            and (particles is None or _is_count(particles, 1))
-            and all(_is_count(level, 0, 2) and isinstance(sentence, str) for level, sentence in method["caveats"])
+            and (particles is None or is_count(particles, 1))
+            and all(is_count(level, 0, 2) and isinstance(sentence, str) for level, sentence in method["caveats"])
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return False
@@ -235,11 +235,11 @@ def _are_facts_of_chains(facts: dict[str, Any], method: MarkovChains | None) -> 
     """With the method, also whether the chains are its own and every open setting was chosen."""
     try:
         return (
-            _is_count(facts["done"], 1)
-            and _is_count(facts["chains"], 1)
-            and _is_count(facts["warmup"], 0)
+            is_count(facts["done"], 1)
+            and is_count(facts["chains"], 1)
+            and is_count(facts["warmup"])
             and "method" in facts["settings"]
-            and all(_is_count(value, 0, _MAX_CHOSEN) for value in facts["chosen"].values())
+            and all(is_count(value, 0, _MAX_CHOSEN) for value in facts["chosen"].values())
             and (
                 method is None
                 or (facts["chains"], facts["warmup"], {*facts["chosen"]})
@@ -248,7 +248,3 @@ def _are_facts_of_chains(facts: dict[str, Any], method: MarkovChains | None) -> 
         )
     except (KeyError, TypeError, AttributeError):
         return False
-
-
-def _is_count(value: object, least: int, most: int = 2**31 - 1) -> bool:
-    return type(value) is int and least <= value <= most

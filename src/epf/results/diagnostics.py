@@ -11,13 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.special import logsumexp
 
 from epf.errors import DataError, UnsupportedModelError
 from epf.filters._epf import EPF
 from epf.filters._learner import BoundLearner
 from epf.filters._particle import Piece
 from epf.model._check import check_inputs
-from epf.model._model import StateSpaceModel, advance, initial_law, parameters, transition_law
+from epf.model._laws import log_prob
+from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
 from epf.model._parameters import as_floats
 from epf.model._settings import check_seed, require_count
 from epf.numerics._keys import particle_keys, root_key
@@ -106,7 +108,7 @@ def path_density(
         if np.all(shrunk[1] - shrunk[0] > 0.7 * (high - low)) or round_ == 4:
             break
         low, high = shrunk
-    logs = [values - _log_integral(values, weight) for values in (exact, ours)]
+    logs = [values - logsumexp(np.where(np.isnan(values), -np.inf, values), b=weight) for values in (exact, ours)]
     theta = np.asarray(jax.vmap(chart.theta)(jnp.asarray(z)))
     return PathDensity(theta, weight, *logs)
 
@@ -208,18 +210,12 @@ def _look(
             "The path does not belong to this model: advance() of a state and its new part gives another state."
         )
     if y is None:
-        observed = jnp.full((len(path) - 1, *_observation_shape(model, p, path[0], u)), jnp.nan)
+        observed = jnp.full((len(path) - 1, *observation_law(model, p, path[0], u).event_shape), jnp.nan)
     else:
         observed = jnp.asarray(as_floats(y))
     if len(observed) != len(path) - 1:
         raise DataError("y must have one row fewer than the path, which begins with x_0.")
     return gibbs, Piece(path[:-1], new, path[1:], observed, us), path[0]
-
-
-def _observation_shape(model: StateSpaceModel, p: Any, x: Array, u: Array | None) -> tuple[int, ...]:
-    from epf.model._model import observation_law
-
-    return tuple(observation_law(model, p, x, u).event_shape)
 
 
 def _carry(gibbs: LogPolynomial, pieces: Piece, x_0: Array) -> PathPolynomial:
@@ -242,8 +238,6 @@ def _carry(gibbs: LogPolynomial, pieces: Piece, x_0: Array) -> PathPolynomial:
 
 def _exact(gibbs: LogPolynomial, pieces: Piece, x_0: Array, z: Float[Array, "points p"]) -> Float[Array, " points"]:
     """log p(theta) + log p(path | theta) in the chart's coordinates, at many points."""
-    from epf.model._laws import log_prob
-
     model, chart, params = gibbs.model, gibbs.chart, gibbs.parameters
 
     @jax.jit
@@ -297,9 +291,3 @@ def _grid(low: np.ndarray, high: np.ndarray, points: int) -> tuple[np.ndarray, n
     weights = [ends * (b - a) / (points - 1) for a, b in zip(low, high, strict=True)]
     z = np.stack([axis.ravel() for axis in np.meshgrid(*lines, indexing="ij")], axis=1)
     return z, np.prod(np.stack([axis.ravel() for axis in np.meshgrid(*weights, indexing="ij")]), axis=0)
-
-
-def _log_integral(values: np.ndarray, weight: np.ndarray) -> float:
-    values = np.where(np.isnan(values), -np.inf, values)
-    top = values.max()
-    return float(top + np.log(np.sum(weight * np.exp(values - top))))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from epf.errors import CheckpointError, EPFError
+from epf.errors import EPFError
 from epf.filters._base import Caveat, Filter
 from epf.filters._modes import FAR, NEAR, Elsewhere, Modes, ellipse_of
 from epf.filters._multiple_model import MultipleModel
@@ -43,6 +43,7 @@ from epf.run._default import (
     made_of,
 )
 from epf.run._elsewhere import counts, is_sure, log_evidence_of, look, missed, share_of
+from epf.storage._checkpoint import not_valid
 from epf.storage._fingerprint import describe, rebuild
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Growth:
             if not sound or not 0 <= began <= stream.num_observations or (larger is not None and not replays):
                 raise ValueError
         except (TypeError, ValueError, KeyError, OverflowError, EPFError):
-            raise CheckpointError(f"{path} has no valid 'growth' in its header: use an earlier copy.") from None
+            raise not_valid(path, "'growth'") from None
         if larger is not None:
             growth._begin(stream, larger, began)
             growth._go_on(stream, stream.num_observations)

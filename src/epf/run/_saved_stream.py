@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from epf.errors import CheckpointError
 from epf.filters._base import Filter, ReplayingFilter
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._settings import is_whole
@@ -14,7 +13,7 @@ from epf.results._observed import Observed
 from epf.results._verdict import Flagged
 from epf.run._nats import Nats
 from epf.run.watch._saved import track_layouts
-from epf.storage._checkpoint import Wanted, bind, number, observation_shape
+from epf.storage._checkpoint import Wanted, bind, is_count, not_valid, number, observation_shape
 from epf.storage._tensors import TensorFile
 
 if TYPE_CHECKING:
@@ -50,8 +49,8 @@ def facts_to_save(stream: "Stream") -> dict[str, Any]:
 def position_of(path: Path, facts: dict[str, Any]) -> int:
     """How many rows of its source the stream has taken in."""
     position = facts.get("position")
-    if not is_whole(position) or not 0 <= position < 2**63:
-        raise CheckpointError(f"{path} has no valid 'position' in its header: use an earlier copy.")
+    if not is_count(position, most=2**63 - 1):
+        raise not_valid(path, "'position'")
     return position
 
 
@@ -72,5 +71,5 @@ def facts_of(
         if len(sd) not in (1, parameters(model).size):
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        raise CheckpointError(f"{path} has no valid counts in its header: use an earlier copy.") from None
+        raise not_valid(path, "counts") from None
     return collapsed, invalid, counted, notes, Nats(number(path, facts, "error"), sd=sd)

@@ -15,6 +15,7 @@ from epf.filters._base import Filter
 from epf.model._lagged import Lagged
 from epf.model._model import StateSpaceModel
 from epf.results._result import Result
+from epf.results._tables import states_over_time
 from epf.run._fit import fit
 
 
@@ -39,11 +40,7 @@ class Smoothed(NamedTuple):
 
     def to_xarray(self) -> Any:
         """An xarray.Dataset over time: the smoothed `state_mean` and `state_sd`."""
-        import xarray as xr
-
-        dims = ("time",) if self.mean.ndim == 1 else ("time", "state")
-        data = {"state_mean": (dims, self.mean), "state_sd": (dims, self.sd)}
-        return xr.Dataset(data, {"time": self.time}, {"lag": self.lag})
+        return states_over_time(self.mean, self.sd).assign_attrs(lag=self.lag)
 
     def __repr__(self) -> str:
         return f"Smoothed(x_1 .. x_{len(self.mean)}, each given what was seen up to {self.lag} steps later)"

@@ -10,7 +10,7 @@ import json
 import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import equinox as eqx
 import jax
@@ -158,13 +158,12 @@ def malformed(path: Path) -> CheckpointError:
 def _is_valid(header: Mapping[str, Any]) -> bool:
     try:
         return (
-            _is_size(header.get("t"), _MAX_STEPS)
-            and _is_size(header.get("inputs"), _MAX_INPUTS)
-            and type(header.get("seed")) is int
-            and -(2**63) <= header["seed"] < 2**63
+            is_count(header.get("t"))
+            and is_count(header.get("inputs"), most=_MAX_INPUTS)
+            and is_count(header.get("seed"), -(2**63), 2**63 - 1)
             and isinstance(header.get("versions"), dict)
             and isinstance(header.get("facts"), dict)
-            and (header["kind"] != "panel" or _is_size(header["facts"].get("series"), _MAX_STEPS))
+            and (header["kind"] != "panel" or is_count(header["facts"].get("series")))
             and isinstance(header.get("model_traces"), str)
             and isinstance(header.get("precision"), str)
             and "model" in header
@@ -180,7 +179,7 @@ def number(path: Path, facts: Mapping[str, Any], name: str) -> float:
     try:
         return float.fromhex(facts[name])
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise CheckpointError(f"{path} has no valid {name!r} in its header: use an earlier copy.") from None
+        raise not_valid(path, repr(name)) from None
 
 
 def observation_shape(model: StateSpaceModel, inputs: int) -> tuple[int, ...]:
@@ -265,8 +264,14 @@ def _fingerprint(header: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(whose, sort_keys=True).encode()).hexdigest()
 
 
-def _is_size(value: object, most: int) -> bool:
-    return type(value) is int and 0 <= value <= most
+def not_valid(path: Path, what: str) -> CheckpointError:
+    """The error of a file whose header was changed."""
+    return CheckpointError(f"{path} has no valid {what} in its header: use an earlier copy.")
+
+
+def is_count(value: object, least: int = 0, most: int = _MAX_STEPS) -> TypeGuard[int]:
+    """Whether this, from a file, is a whole number in a range."""
+    return type(value) is int and least <= value <= most
 
 
 def _float() -> np.dtype:

@@ -7,7 +7,7 @@ method at hand, as for a stream, and every array must have the shape that follow
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,17 @@ from epf.run.panel._panel import MOST_SIDE_BY_SIDE, Panel
 from epf.run.panel._series import Key
 from epf.run.panel._store import Rows, Store
 from epf.run.watch._numbers import names
-from epf.storage._checkpoint import Wanted, bind, check_header, leaves, load_state, observation_shape, owner, save_state
+from epf.storage._checkpoint import (
+    Wanted,
+    bind,
+    check_header,
+    is_count,
+    leaves,
+    load_state,
+    observation_shape,
+    owner,
+    save_state,
+)
 from epf.storage._files import as_path
 from epf.storage._tensors import TensorFile, inspect
 
@@ -109,8 +119,8 @@ def read_overview(path: Path) -> Overview:
             raise ValueError
         _check_counts(path, counts)
         record = saving.record_of("result", parts)
-        sound = particles is None or _is_count(particles)
-        sound &= _is_count(facts["updates"]) and all(level in range(3) for level, _ in caveats)
+        sound = particles is None or is_count(particles)
+        sound &= is_count(facts["updates"], most=2**63 - 1) and all(level in range(3) for level, _ in caveats)
         sound &= record.mean.shape[1:] == (1, len(labels)) and all(isinstance(label, str) for label in labels)
         if not sound:
             raise ValueError
@@ -134,7 +144,7 @@ def load(cls: type[Panel], path: str | os.PathLike[str], model: StateSpaceModel,
     saved = load_state(path, ("panel",), model, method, _beside)
     arrays, facts = saved.arrays, saved.facts
     width = facts.get("side_by_side")
-    if not (_is_count(facts.get("updates")) and _is_count(width) and 1 <= width <= MOST_SIDE_BY_SIDE):
+    if not (is_count(facts.get("updates"), most=2**63 - 1) and is_count(width, 1, MOST_SIDE_BY_SIDE)):
         raise malformed(path, "counts")
     panel = cls(
         model,
@@ -210,10 +220,6 @@ def _check_counts(path: Path, counts: dict[str, np.ndarray]) -> None:
         raise malformed(path, "counts")
     if (t >= _MOST_STEPS).any():
         raise malformed(path, "counts")
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value < 2**63
 
 
 def malformed(path: Path, what: str) -> CheckpointError:

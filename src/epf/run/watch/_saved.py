@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from epf.errors import CheckpointError
 from epf.run.watch._numbers import is_summary
 from epf.run.watch._track import CAPACITY, Track
+from epf.storage._checkpoint import not_valid
 from epf.storage._tensors import TensorFile
 
 _ARRAYS = ("watch.times", "watch.rows")
@@ -30,14 +30,10 @@ def shown(
     """Summary and track; a file of an earlier version has neither."""
     summary = facts.get("summary")
     if summary is not None and not is_summary(summary):
-        raise _malformed(path, "summary")
+        raise not_valid(path, "summary")
     if _ARRAYS[0] not in arrays:
         return summary, None
     try:
         return summary, Track.of_facts(facts["watch"], *(arrays[name] for name in _ARRAYS))
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise _malformed(path, "track") from None
-
-
-def _malformed(path: Path, what: str) -> CheckpointError:
-    return CheckpointError(f"{path} has no valid {what} in its header: use an earlier copy.")
+        raise not_valid(path, "track") from None
