@@ -3,13 +3,13 @@
 import time
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
 from epf.errors import NumericalError, SettingError, warn
 from epf.filters._base import Filter, start, strong
@@ -133,58 +133,63 @@ def fit(
     if method is not None:
         check_memory(method, model, shapes)
     with memory_errors(method):
-        answer = _fit(model, ys, us, method, seed, levels, progress, accuracy, budget, resume_from, devices)
+        answer = _fit(Job(model, ys, us, seed, levels, progress), method, accuracy, budget, resume_from, devices)
     answer.keep_dates(y, resume_from)
     return answer
 
 
+class Job(NamedTuple):
+    """What there is to learn from, and how the answer is told."""
+
+    model: StateSpaceModel
+    ys: np.ndarray
+    us: Array | None
+    seed: int
+    levels: Array
+    progress: bool | None
+
+    @property
+    def root(self) -> PRNGKeyArray:
+        return root_key(self.seed)
+
+    @property
+    def row(self) -> Array | None:
+        """The first row of inputs."""
+        return None if self.us is None else self.us[0]
+
+
+def _seconds(began: float, before: Result | Chains | None) -> float:
+    """Of this run and of the one that it continues."""
+    return time.perf_counter() - began + (0.0 if before is None else before.seconds)
+
+
 def _fit(
-    model: StateSpaceModel,
-    ys: np.ndarray,
-    us: Array | None,
-    method: Filter | Offline | None,
-    seed: int,
-    levels: Array,
-    progress: bool | None,
-    accuracy: float,
-    budget: float,
-    resume_from: Any,
-    devices: Devices | None,
+    job: Job, method: Filter | Offline | None, accuracy: float, budget: float, resume_from: Any, devices: Devices | None
 ) -> Result | Chains:
     if devices is not None and not isinstance(method, Filter):
         raise SettingError("fit(devices=...) shares the islands of a filter: give one, such as epf.EPF(islands=8).")
     if method is None or (isinstance(method, MarginalEPF) and resume_from is None and devices is None):
-        return _fit_search(model, ys, us, method, seed, levels, progress, accuracy, budget)
+        return _fit_search(job, method, accuracy, budget)
     if isinstance(method, MarkovChains):
-        chains = check_resumed_chains(resume_from, model, method, seed, ys, us)
-        return _fit_chains(model, ys, us, method, seed, levels, progress, chains)
-    result = check_resumed(resume_from, model, method, seed, levels)
+        chains = check_resumed_chains(resume_from, job.model, method, job.seed, job.ys, job.us)
+        return _fit_chains(job, method, chains)
+    result = check_resumed(resume_from, job.model, method, job.seed, job.levels)
     if isinstance(method, Sequential):
-        return _fit_sequential(model, ys, us, method, seed, levels, progress, result)
+        return _fit_sequential(job, method, result)
     assert isinstance(method, Filter)
-    result = _fit_filter(model, ys, us, method, seed, levels, progress, result, devices)
+    result = _fit_filter(job, method, result, devices)
     warn_of_error(result)
     return result
 
 
-def _fit_search(
-    model: StateSpaceModel,
-    ys: np.ndarray,
-    us: Array | None,
-    given: Filter | None,
-    seed: int,
-    levels: Array,
-    progress: bool | None,
-    accuracy: float,
-    budget: float,
-) -> Result:
+def _fit_search(job: Job, given: Filter | None, accuracy: float, budget: float) -> Result:
     """The methods that the library chooses, or the one that is given; and a look elsewhere."""
 
     def one(method: Filter) -> Result:
-        return _fit_filter(model, ys, us, method, seed, levels, progress, None, None, 0 if given else next(runs))
+        return _fit_filter(job, method, number=0 if given else next(runs))
 
     began, runs = time.perf_counter(), count(1)
-    method = given or choose(model, None if us is None else us[0])
+    method = given or choose(job.model, job.row)
     result, search = reach(method, one, accuracy, budget, only=given is not None)
     if given is None:
         result.settings["chosen"] = "; ".join(search.notes)
@@ -194,30 +199,20 @@ def _fit_search(
 
 
 def _fit_filter(
-    model: StateSpaceModel,
-    ys: np.ndarray,
-    us: Array | None,
-    method: Filter,
-    seed: int,
-    levels: Array,
-    progress: bool | None,
-    before: Result | None,
-    devices: Devices | None,
-    number: int = 0,
+    job: Job, method: Filter, before: Result | None = None, devices: Devices | None = None, number: int = 0
 ) -> Result:
     """The progress bar names the method; or, if it is one of several that run in turn, its `number` and its size."""
-    first, root = 0 if before is None else before.num_observations, root_key(seed)
+    first, ys, us = 0 if before is None else before.num_observations, job.ys, job.us
     check_capacity(method, first + len(ys))
-    row = None if us is None else us[0]
     if before is None:
-        bound = spread(method.bind(model, row), devices)
+        bound = spread(method.bind(job.model, job.row), devices)
         check_memory_of_state(method, bound)
         bound.check()
-        state = start(bound, root)
+        state = start(bound, job.root)
     else:
         bound = spread(before.bound, devices)
         state = on_devices(bound, before.state)
-    check_alike(getattr(bound, "mesh", None), ys, us, seed)
+    check_alike(getattr(bound, "mesh", None), ys, us, job.seed)
     past = whole_past(bound, before, ys, us)
 
     def read(done: int, count: int) -> Data:
@@ -225,14 +220,14 @@ def _fit_filter(
         return Data(fill(ys[rows], _STEPS[0]), None if us is None else fill(us[rows], _STEPS[0]), past)
 
     began, total = time.perf_counter(), first + len(ys)
-    course = Course(FilterEngine(bound, levels), root, read, *_STEPS)
+    course = Course(FilterEngine(bound, job.levels), job.root, read, *_STEPS)
     size = size_of(method, made_of(bound.describe()))
     title = f"run {number}, {size}" if number else type(method).__name__
-    ran = joined(run(course, state, first, total, title, "step", progress), before)
+    ran = joined(run(course, state, first, total, title, "step", job.progress), before)
     bound, state = together(bound, ran.state)
     ran = ran._replace(state=state)
-    seconds = time.perf_counter() - began + (0.0 if before is None else before.seconds)
-    result = filter_result(model, method, bound, seed, ran, levels, seconds, ys, us, before)
+    seconds = _seconds(began, before)
+    result = filter_result(job.model, method, bound, job.seed, ran, job.levels, seconds, ys, us, before)
     if ran.failed:
         error = failure(
             ran.done + 1, f"row {ran.done - first} of y", "what was learned before is in the error's `result`"
@@ -245,35 +240,25 @@ def _fit_filter(
     return result
 
 
-def _fit_sequential(
-    model: StateSpaceModel,
-    ys: np.ndarray,
-    us: Array | None,
-    method: Sequential,
-    seed: int,
-    levels: Array,
-    progress: bool | None,
-    before: Result | None,
-) -> Result:
-    began, root = time.perf_counter(), root_key(seed)
+def _fit_sequential(job: Job, method: Sequential, before: Result | None) -> Result:
+    began, model, us = time.perf_counter(), job.model, job.us
     first = 0 if before is None else before.num_observations
-    row = None if us is None else us[0]
     if before is None:
-        method.check(model, row)
-    buffer = ReplayBuffer.whole(before, ys, us)
+        method.check(model, job.row)
+    buffer = ReplayBuffer.whole(before, job.ys, us)
     rows, inputs = buffer.arrays()
     data = Data(fill(rows, power_of_two(len(rows))), None if inputs is None else fill(inputs, power_of_two(len(rows))))
-    settled, state = _begin(method, model, root, data) if before is None else (method, before.state)
+    settled, state = _begin(method, job, data) if before is None else (method, before.state)
     total = method.iterations(len(rows))
-    course = Course(IterationEngine(settled, model, levels), root, lambda done, count: data, *_ITERATIONS)
-    ran = joined(run(course, state, first, total, type(method).__name__, "step", progress), before)
-    seconds = time.perf_counter() - began + (0.0 if before is None else before.seconds)
-    settings = _settings(settled, model, row, ran)
-    result = Result(model, method, seed, ran.done, ran.state, ran.record, tuple(levels.tolist()), seconds, settings)
+    course = Course(IterationEngine(settled, model, job.levels), job.root, lambda done, count: data, *_ITERATIONS)
+    ran = joined(run(course, state, first, total, type(method).__name__, "step", job.progress), before)
+    seconds, levels = _seconds(began, before), tuple(job.levels.tolist())
+    settings = _settings(settled, model, job.row, ran)
+    result = Result(model, method, job.seed, ran.done, ran.state, ran.record, levels, seconds, settings)
     result.paused, result.clock, result.interrupted = ran.paused, ran.clock, ran.interrupted
     result.inputs, result.past = 0 if us is None else us.shape[1], buffer.arrays(ran.done)
     if ran.failed:
-        why = why_impossible(model, row, "look at that value, give observation() heavier tails, or widen the prior")
+        why = why_impossible(model, job.row, "look at that value, give observation() heavier tails, or widen the prior")
         raise NumericalError(
             f"At t = {ran.done + 1} (row {ran.done - first} of y) no theta of {type(method).__name__} could explain the "
             f"observation{why}; what was learned before is in the error's `result`.",
@@ -288,39 +273,30 @@ def _fit_sequential(
     return result
 
 
-def _fit_chains(
-    model: StateSpaceModel,
-    ys: np.ndarray,
-    us: Array | None,
-    method: MarkovChains,
-    seed: int,
-    levels: Array,
-    progress: bool | None,
-    before: Chains | None,
-) -> Chains:
-    began, root, name = time.perf_counter(), root_key(seed), type(method).__name__
-    data, row = Data(jnp.asarray(ys), us), None if us is None else us[0]
+def _fit_chains(job: Job, method: MarkovChains, before: Chains | None) -> Chains:
+    began, name, model = time.perf_counter(), type(method).__name__, job.model
+    data = Data(jnp.asarray(job.ys), job.us)
     if before is None:
-        method.check(model, row)
-        settled, state = _begin(method, model, root, data)
+        method.check(model, job.row)
+        settled, state = _begin(method, job, data)
         done = 0
     else:
         settled = eqx.tree_at(lambda m: m.draws, before.settled, method.draws)
         state, done = before.state, before.done
-    total = method.iterations(len(ys))
+    total = method.iterations(len(job.ys))
     if done >= total:
         raise SettingError(
             f"The result has {done} iterations already, and {name}(draws={method.draws}, warmup={method.warmup}) asks for "
             f"{total}: ask for more draws."
         )
     # The number of draws does not matter to an iteration, which is then compiled once for all numbers.
-    engine = IterationEngine(eqx.tree_at(lambda m: m.draws, settled, 2), model, levels)
-    course = Course(engine, root, lambda done, count: data, *_ITERATIONS)
-    ran = joined(run(course, state, done, total, name, "iteration", progress), before)
-    seconds = time.perf_counter() - began + (0.0 if before is None else before.seconds)
-    result = Chains(model, method, seed, len(ys), ran.state, ran.record, seconds, _settings(settled, model, row, ran))
+    engine = IterationEngine(eqx.tree_at(lambda m: m.draws, settled, 2), model, job.levels)
+    course = Course(engine, job.root, lambda done, count: data, *_ITERATIONS)
+    ran = joined(run(course, state, done, total, name, "iteration", job.progress), before)
+    seconds, settings = _seconds(began, before), _settings(settled, model, job.row, ran)
+    result = Chains(model, method, job.seed, len(job.ys), ran.state, ran.record, seconds, settings)
     result.settled, result.interrupted = settled, ran.interrupted
-    result.past = ys, None if us is None else np.asarray(us)
+    result.past = job.ys, None if job.us is None else np.asarray(job.us)
     if ran.interrupted:
         left = f"the last {result.num_draws} draws of each chain are kept"
         warn_of_interrupt(ran.done, total, "iterations", left, result)
@@ -333,15 +309,15 @@ def _fit_chains(
     return result
 
 
-def _begin(method: Offline, model: StateSpaceModel, root: Any, data: Data) -> tuple[Any, Any]:
+def _begin(method: Offline, job: Job, data: Data) -> tuple[Any, Any]:
     """The method with nothing left open, and its state before the first iteration."""
-    k_settle, k_begin = jax.random.split(step_key(root, 0))
-    settled = method.settled(k_settle, model, data.ys, data.us)
-    state = strong(settled.begin(k_begin, model, data.ys, data.us))
+    k_settle, k_begin = jax.random.split(step_key(job.root, 0))
+    settled = method.settled(k_settle, job.model, data.ys, data.us)
+    state = strong(settled.begin(k_begin, job.model, data.ys, data.us))
     if not bool(settled.has_begun(state)):
         raise NumericalError(
             f"{type(method).__name__} found no value of the parameters under which the series is possible: every likelihood "
-            f"it tried was zero{why_impossible(model, None if data.us is None else data.us[0], 'look for an outlier')}.",
+            f"it tried was zero{why_impossible(job.model, job.row, 'look for an outlier')}.",
             0,
         )
     return settled, state
