@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from proving._case import RESULTS, all_cases
-from proving import ranks
 from proving._run import run
 from proving.summary import count, load
+
+from proving import ranks
 
 pytestmark = pytest.mark.usefixtures("optimised")  # the programs that users have
 
@@ -37,7 +38,9 @@ def test_the_committed_runs_of_the_default_are_what_the_texts_say():
 
 def test_ranks_of_the_truth_are_uniform_where_no_posterior_is_known():
     runs = ranks.load()
-    assert {(one["model"], one["data_set"]) for one in runs} == {(m, k) for m in ranks.MODELS for k in range(ranks.SETS)}
+    assert {(one["model"], one["data_set"]) for one in runs} == {
+        (m, k) for m in ranks.MODELS for k in range(ranks.SETS)
+    }
     found = ranks.summarise(runs)
     assert found["p-value of uniform ranks"] > 0.01
     assert found["good"] >= 0.9 * found["runs"]
