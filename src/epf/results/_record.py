@@ -1,5 +1,7 @@
 """One row of a history (a step's Info and a summary of the posterior), and the approximation error of all rows."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -47,14 +49,14 @@ def approximation_error(record: Record, before: float = 0.0) -> np.ndarray:
     if not len(residual):
         return np.zeros(0)
     total, found = before, []
-    for step, weight in zip(residual, [1.0, *shrinkage(record.sd)], strict=True):
+    for step, weight in zip(residual, [1.0, *shrinkage(record.sd[1:], record.sd[:-1])], strict=True):
         total = total * weight + step
         found.append(total)
     return np.asarray(found)
 
 
-def shrinkage(sd: Float[Array, "*series time p"]) -> np.ndarray:
-    """What each step leaves of the sd that shrinks least: at most 1, and 1 where no sd has a ratio, as 0 / 0."""
+def shrinkage(sd: Any, before: Any) -> np.ndarray:
+    """What a step leaves of the sd, (..., p), that shrinks least: at most 1, and 1 where none has a ratio, as 0 / 0."""
     with np.errstate(all="ignore"):
-        ratio = np.nanmax(np.minimum(sd[..., 1:, :] / sd[..., :-1, :], 1.0), axis=-1, initial=-1.0)
+        ratio = np.nanmax(np.minimum(np.asarray(sd, float) / np.asarray(before, float), 1.0), axis=-1, initial=-1.0)
     return np.where(ratio < 0.0, 1.0, ratio)

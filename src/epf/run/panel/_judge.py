@@ -88,7 +88,7 @@ def _nats(records: Record, counts: np.ndarray) -> np.ndarray:
     total = np.zeros(len(counts))
     if not residual.any():
         return total
-    weights = np.insert(shrinkage(records.sd), 0, 1.0, axis=1)
+    weights = np.insert(shrinkage(records.sd[:, 1:], records.sd[:, :-1]), 0, 1.0, axis=1)
     for i, (step, weight) in enumerate(zip(np.minimum(residual, 1e6).T, weights.T, strict=True)):
         total = np.where(i < counts, total * weight + step, total)
     return total

@@ -11,9 +11,8 @@ import jax
 import numpy as np
 
 from epf.results._observed import _SPACINGS, Observed
-from epf.results._record import Record
+from epf.results._record import Record, shrinkage
 from epf.results._verdict import Flagged
-from epf.run._nats import weight
 from epf.run.panel._series import Key
 
 
@@ -62,7 +61,7 @@ def after(old: Rows, state: Any, record: Record, ys: np.ndarray) -> Rows:
     t, y = old.t + 1, ys.reshape(len(ys), -1)
     residual = np.asarray(record.info.residual[:, 0], float)
     step = np.minimum(np.nan_to_num(residual, nan=0.0, posinf=1e6), 1e6)
-    before = old.error if old.record is None else old.error * weight(record.sd[:, 0], old.record.sd[:, 0])
+    before = old.error if old.record is None else old.error * shrinkage(record.sd[:, 0], old.record.sd[:, 0])
     with np.errstate(invalid="ignore"):
         moved = np.abs(y - old.last)
         counts = np.isfinite(moved) & (moved > 0.0) & (old.t > 0)[:, None]
