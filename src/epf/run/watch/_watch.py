@@ -33,6 +33,8 @@ class Watch:
         >>> watch.url == f"http://127.0.0.1:{watch.port}/"
         True
         >>> watch.close()
+        >>> watch.is_open
+        False
     """
 
     def __init__(self, source: Source, port: int, host: str, token: str | None) -> None:
