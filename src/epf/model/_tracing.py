@@ -32,7 +32,8 @@ def depends_on(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
 
 def is_affine(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
     """Whether `function(argument, *rest)` is affine in `argument`, an array or a pytree of arrays."""
-    return not depends_on(jax.jacfwd(function), argument, *rest) and _reach(function, argument, *rest) < _STEPPED
+    reach = _reach(function, argument, *rest)  # what does not depend on it at all need not be differentiated
+    return reach == _UNTOUCHED or (reach < _STEPPED and not depends_on(jax.jacfwd(function), argument, *rest))
 
 
 def has_steps(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:

@@ -93,7 +93,7 @@ def coefficients_of(model: StateSpaceModel, u: Array | None, symmetries: Symmetr
         for name, prior in params.priors.items()
         if is_gaussian(prior) and not changed[params.slices[name]].any() and _served(model, u, (name,))
     ]
-    if _served(model, u, tuple(able)):
+    if len(able) < 2 or _served(model, u, tuple(able)):  # each alone was served
         return tuple(able)
     for name in able:  # two that multiply each other cannot both be learnt
         chosen = (*chosen, name) if _served(model, u, (*chosen, name)) else chosen
