@@ -17,6 +17,7 @@ from epf.model._model import (
 from epf.model._parameters import Values
 from epf.model._settings import flag
 from epf.numerics._keys import root_key
+from epf.numerics._remembered import remembered
 from epf.smc.proposals._base import Bootstrap, Inputs, New, Proposal, Proposed, Row, State
 from epf.smc.proposals._gaussian import Linearised, Optimal, is_linear_gaussian
 from epf.smc.proposals._not_gaussian import Defensive, Interpolated, has_scale
@@ -53,9 +54,13 @@ def choose_proposal(
         >>> epf.proposals.choose_proposal(model)
         Optimal()
     """
-    row = first_row(model) if inputs is None else inputs
+    return _chosen(model, first_row(model) if inputs is None else inputs, even)
+
+
+@remembered
+def _chosen(model: StateSpaceModel, u: Array | None, even: bool) -> Proposal:
     x = jnp.zeros(state_shape(model))
-    return traced(model, lambda p: fitting(model, p, x, row, even))
+    return traced(model, lambda p: fitting(model, p, x, u, even))
 
 
 def resolve_proposal(proposal: Proposal, model: StateSpaceModel, u: Float[Array, " inputs"] | None) -> Proposal:
