@@ -46,6 +46,11 @@ def small(monkeypatch):
     monkeypatch.setattr(_growth, "MOST_ROUNDS", 1)
 
 
+@pytest.fixture(scope="module")
+def after_five():
+    return fed(epf.Stream(Timed(), SMALL), 5)
+
+
 def forged(**settings):
     """The description of a method with settings that it never has."""
     method = describe(LARGE)
@@ -229,15 +234,14 @@ def test_a_larger_method_that_is_overdue_takes_over_after_an_update(small, tmp_p
     ],
     ids=json.dumps,
 )
-def test_a_forged_header_is_refused(small, growth):
-    stream = fed(epf.Stream(Timed(), SMALL), 5)
+def test_a_forged_header_is_refused(after_five, growth):
     with pytest.raises(CheckpointError, match="growth"):
-        _growth.Growth.loaded("run.epf", growth, stream)
+        _growth.Growth.loaded("run.epf", growth, after_five)
 
 
-def test_a_file_of_before_has_no_doubts(small):
+def test_a_file_of_before_has_no_doubts(after_five):
     facts = {"accuracy": (0.1).hex(), "rounds": 1, "began": 4, "sizes": {}}  # and names methods in another way
-    assert _growth.Growth.loaded("run.epf", facts, fed(epf.Stream(Timed(), SMALL), 5)).doubts == ()
+    assert _growth.Growth.loaded("run.epf", facts, after_five).doubts == ()
 
 
 def test_accuracy_is_checked():
