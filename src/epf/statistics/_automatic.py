@@ -18,8 +18,9 @@ from epf.statistics._separable import Separable, refuse_jumps, require_separable
 
 def exact_statistic(model: StateSpaceModel, u: Array | None) -> Gibbs:
     """Exact sums along a path; an error where the model has none. `u` is a row of its inputs."""
-    if parameters(model).discrete or serves(model, u):
+    if parameters(model).discrete:
         require_conjugate(model, u)
+    if serves(model, u):
         return Conjugate.of(model)
     structure = structure_of(model, u)
     require_separable(model, structure, u)

@@ -39,6 +39,7 @@ from epf.model._model import (
 from epf.model._parameters import Parameters, Values
 from epf.numerics._gamma import inverse_gamma, inverse_wishart
 from epf.numerics._linear_algebra import cholesky, log_determinant, solve, solve_upper
+from epf.numerics._remembered import remembered
 from epf.statistics._base import Gibbs, Marginals
 from epf.statistics._regression import ALTERNATIVE, Sums, noise_of
 
@@ -251,6 +252,7 @@ def require_conjugate(model: StateSpaceModel, u: Array | None) -> None:
     traced(model, follow)
 
 
+@remembered
 def serves(model: StateSpaceModel, u: Array | None) -> bool:
     """Whether the statistic is exact for this model."""
     try:
