@@ -25,7 +25,7 @@ class ModelComparison:
     also where the posterior of the parameter stays the same.
 
     Examples:
-        >>> found = epf.compare({"moving": model, "still": epf.fix(model, {"level_variance": 1e-6})}, y, epf.SIR(200))
+        >>> found = epf.compare({"moving": model, "still": epf.fix(model, {"level_variance": 1e-6})}, y, epf.SIR(400))
         >>> round(sum(found.probability.values()), 6), found.verdict
         (1.0, 'do not trust')
         >>> found.table["log_evidence"].to_dict() == found.log_evidence
