@@ -12,6 +12,7 @@ BATCH = 7
 
 
 @jax.jit
+@jax.vmap
 def _everything(covariance, b, columns):
     lower = matrices.cholesky(covariance)
     return {
@@ -22,6 +23,9 @@ def _everything(covariance, b, columns):
         "log_determinant": matrices.log_determinant(lower),
         "density": matrices.gaussian_log_density(b, lower),
     }
+
+
+roots, cholesky = jax.jit(jax.vmap(matrices.upper_root)), jax.jit(matrices.cholesky)
 
 
 def _by_numpy(covariance, b, columns):
@@ -43,7 +47,7 @@ def test_against_numpy_for_many_matrices_at_once(k):
     covariance = (root @ root.swapaxes(1, 2) / k + 0.3 * np.eye(k)).astype(np.float32)
     b = rng.normal(size=(BATCH, k)).astype(np.float32)
     columns = rng.normal(size=(BATCH, k, 2)).astype(np.float32)
-    found = jax.vmap(_everything)(jnp.asarray(covariance), jnp.asarray(b), jnp.asarray(columns))
+    found = _everything(jnp.asarray(covariance), jnp.asarray(b), jnp.asarray(columns))
     for i in range(BATCH):
         exact = _by_numpy(*(array[i].astype(np.float64) for array in (covariance, b, columns)))
         # Backward stable algorithms: an error of some k roundings, times the condition number.
@@ -57,7 +61,7 @@ def test_against_numpy_for_many_matrices_at_once(k):
 def test_a_matrix_that_is_not_positive_definite_gives_nan(k):
     covariance = np.eye(k, dtype=np.float32)
     covariance[-1, -1] = -1.0
-    lower = jax.jit(matrices.cholesky)(covariance)
+    lower = cholesky(covariance)
     assert np.isnan(lower).any()
     assert np.isnan(matrices.log_determinant(lower))
 
@@ -70,11 +74,9 @@ def test_pivots_are_raised_only_where_they_must_be(k):
     start = np.eye(k) + 0.1 * np.ones((k, k))
     least = jnp.asarray(np.diagonal(np.linalg.cholesky(start)) ** 2, jnp.float32)
     larger = (start + root @ root.T).astype(np.float32)
-    np.testing.assert_allclose(
-        matrices.cholesky(jnp.asarray(larger), least), np.linalg.cholesky(larger), atol=1e-5, rtol=1e-5
-    )
+    np.testing.assert_allclose(cholesky(jnp.asarray(larger), least), np.linalg.cholesky(larger), atol=1e-5, rtol=1e-5)
     smaller = jnp.asarray(start - 3.0 * np.outer(root[0], root[0]), jnp.float32)
-    lower = np.asarray(matrices.cholesky(smaller, least))
+    lower = np.asarray(cholesky(smaller, least))
     assert np.all(np.diagonal(lower) ** 2 >= 0.999 * least)
     np.testing.assert_array_equal(lower, np.tril(lower))
 
@@ -94,7 +96,7 @@ def test_the_triangular_root_of_rows(k):
     """More columns than rows, some rows that depend on others, and lengths that squares in float32 could not tell apart."""
     rng = np.random.default_rng(k)
     rows = rng.normal(size=(BATCH, k, k + 3)) * 10.0 ** rng.uniform(-5.0, 5.0, size=(BATCH, k, 1))
-    found = np.asarray(jax.vmap(matrices.upper_root)(jnp.asarray(rows, jnp.float32)), float)
+    found = np.asarray(roots(jnp.asarray(rows, jnp.float32)), float)
     assert found.shape == (BATCH, k, k)
     assert np.all(np.triu(found) == found)
     assert np.all(np.diagonal(found, axis1=1, axis2=2) >= 0.0)
@@ -104,7 +106,7 @@ def test_the_triangular_root_of_rows(k):
     np.testing.assert_allclose(square, expected, atol=1e-5)
     if k > 1:
         rows[:, 0] = rows[:, -1]
-        found = np.asarray(jax.vmap(matrices.upper_root)(jnp.asarray(rows, jnp.float32)), float)
+        found = np.asarray(roots(jnp.asarray(rows, jnp.float32)), float)
         assert np.all(found[:, 0, 0] < 1e-5 * lengths[:, -1])
 
 
