@@ -354,7 +354,7 @@ def test_what_is_left_out_is_what_the_lines_do_not_take_in():
     a = jnp.array([0.5, 1.5, -1.0])
 
     def left(log_likelihood, one_number):
-        return float(left_beside(log_likelihood, jnp.zeros(3), jnp.eye(3), a, one_number))
+        return float(jax.jit(lambda: left_beside(log_likelihood, jnp.zeros(3), jnp.eye(3), a, one_number))())
 
     assert left(lambda x: jnp.exp(x[0]), one_number=True) == pytest.approx(0.0, abs=1e-5)
     assert left(lambda x: x[0] - 0.2 * x[1] ** 2, one_number=True) == pytest.approx(-0.45, abs=1e-5)
