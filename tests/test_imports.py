@@ -11,6 +11,8 @@ import epf
 after = {k: str(v) for k, v in jax.config.values.items()}
 NAMES = "matplotlib plotly xarray pandas arviz typer rich safetensors pyarrow".split()
 heavy = [m for m in NAMES if m in sys.modules]
+epf.fit  # filters need no statistical tests, which take most of a second to import
+heavy += ["scipy.stats"] * ("scipy.stats" in sys.modules)
 print(json.dumps({"heavy": heavy, "changed": sorted(k for k in after if before.get(k) != after[k])}))
 """
 

@@ -47,3 +47,20 @@ def test_particle_gibbs_refuses_it():
 
 def test_the_marginal_filter_only_draws_from_it():
     assert epf.MarginalEPF(32, nodes=8).bind(StaysOrJumps()).describe()["proposal"].startswith("bootstrap")
+
+
+class KnownPlace(StaysOrJumps):
+    """A place that follows from the old state, and a speed with a density: a path has one where the place fits."""
+
+    def initial(self, p):
+        return dist.Normal(jnp.zeros(2), 1.0).to_event(1)
+
+    def transition(self, p, x, u):
+        return epf.Sensors(dist.Delta(x[0] + x[1]), dist.Normal(0.9 * x[1], p.size))
+
+    def observation(self, p, x, u):
+        return dist.Normal(x[0], 0.5)
+
+
+def test_a_part_that_is_known_is_no_mixture_with_a_point():
+    epf.Storvik(32).bind(KnownPlace()).check()

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,6 +20,7 @@ import pytest
 
 import epf
 from epf.errors import CheckpointError, EPFError, EPFWarning, NumericalError, SettingError, UnsupportedModelError
+from epf.results._verdict import judge_chains
 from epf.run import _fit as run_fit
 from epf.run import _runner as runner
 from epf.storage import _checkpoint as checkpoint
@@ -444,3 +446,13 @@ def test_convergence_is_that_of_arviz_and_does_not_need_it(monkeypatch, memory):
         expected[1], rel=0.03
     )  # the lag after which autocorrelations are noise may differ
     assert chains.verdict.level == (2 if memory else 0)
+
+
+def test_a_parameter_that_never_moved_hides_no_other():
+    """Its R-hat and its number of draws are not known: the verdict is not good, and the largest is that of the others."""
+    unknown = {"a": np.nan, "v": np.array([1.0, 3.0])}
+    for rhat in (unknown, dict(reversed(unknown.items()))):
+        stuck = SimpleNamespace(rhat=rhat, ess={"a": np.nan, "v": 1e4}, acceptance=np.ones(2), interrupted=False)
+        assert epf.Chains.largest_rhat.fget(stuck) == 3.0
+        stuck.rhat = {**rhat, "v": 1.0}
+        assert judge_chains(stuck).level == 1

@@ -211,7 +211,8 @@ def number_of_values(law: Distribution) -> int:
 
 def has_atoms(law: Any) -> bool:
     """Whether a mixture has a component that is one point: it can be drawn from, and has no density."""
-    return any(isinstance(part, dist.Delta) or has_atoms(part) for part in inner_laws(law))
+    inner = [*components(law), getattr(law, "base_dist", None)]
+    return any(isinstance(part, dist.Delta) or has_atoms(part) for part in inner if part is not None)
 
 
 def is_independent(law: Distribution) -> TypeGuard[dist.Independent]:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from numpyro.diagnostics import effective_sample_size, gelman_rubin
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from epf.errors import UnavailableError
 from epf.model._model import StateSpaceModel, parameters
@@ -18,6 +16,7 @@ from epf.model._parameters import Parameters
 from epf.offline._base import Draw, MarkovChains
 from epf.posterior._posterior import ParticlePosterior
 from epf.results._answer import Answer
+from epf.results._tables import flat
 from epf.results._verdict import Verdict, judge_chains
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ class Chains(Answer[MarkovChains, Draw]):
     Examples:
         >>> chains.draws["noise_variance"].shape, chains.num_draws, chains.warmup, chains.done
         ((2, 20), 20, 10, 30)
-        >>> chains.acceptance.shape, list(chains.rhat), list(chains.ess)
-        ((2,), ['level_variance', 'noise_variance'], ['level_variance', 'noise_variance'])
+        >>> chains.acceptance.shape, list(chains.rhat), list(chains.ess), chains.largest_rhat > 0.0
+        ((2,), ['level_variance', 'noise_variance'], ['level_variance', 'noise_variance'], True)
         >>> chains.verdict.word, chains.to_arviz().posterior["noise_variance"].shape, chains.plot().shape
         ('do not trust', (2, 20), (2,))
         >>> chains.smoothed_moments is None, hasattr(chains, "smoothed")  # epf.ParticleGibbs has both: it draws paths
@@ -118,6 +117,8 @@ class Chains(Answer[MarkovChains, Draw]):
     @property
     def rhat(self) -> dict[str, Any]:
         """Rank-normalised split R-hat by name, as in ArviZ; above 1.01 the chains have not converged."""
+        from numpyro.diagnostics import gelman_rubin
+
         halves = self._halves
         with np.errstate(all="ignore"):
             folded = np.abs(halves - np.median(halves, axis=(0, 1)))
@@ -127,12 +128,19 @@ class Chains(Answer[MarkovChains, Draw]):
     @property
     def ess(self) -> dict[str, Any]:
         """Effective number of draws by name, from their ranks (as ArviZ's bulk)."""
+        from numpyro.diagnostics import effective_sample_size
+
         halves = self._halves
         with np.errstate(all="ignore"):
             found = effective_sample_size(_scores(halves)) if halves.shape[1] > 1 else self._unknown
         count = halves.shape[0] * halves.shape[1]
         most = count * np.log10(max(count, 1))  # draws that alternate can claim any number, or a negative one
         return self._by_name(np.where(found < 0.0, most, np.minimum(found, most)))
+
+    @property
+    def largest_rhat(self) -> float:
+        """The largest R-hat of all parameters and their elements, but for those that never moved, which have none."""
+        return float(np.fmax.reduce(flat(self.rhat), initial=np.nan))
 
     @property
     def smoothed(self) -> "xr.Dataset":
@@ -156,8 +164,6 @@ class Chains(Answer[MarkovChains, Draw]):
 
     def summary(self, quantile_levels: Sequence[float] = (0.05, 0.5, 0.95)) -> "pd.DataFrame":
         """A table with one row per parameter: mean, sd, quantiles, R-hat and ESS."""
-        from epf.results._tables import flat
-
         return super().summary(quantile_levels).assign(r_hat=flat(self.rhat), ess=flat(self.ess))
 
     def to_arviz(self, observed: Any = None) -> "arviz.InferenceData":
@@ -212,11 +218,13 @@ class Chains(Answer[MarkovChains, Draw]):
         raise UnavailableError(f"{self.settings['method']} {what}: {remedy}.")
 
     def _last_line(self) -> str:
-        chains, rhat = self._theta.shape[0], max(map(np.max, self.rhat.values()))
-        return f"draws: {self.num_draws} in each of {chains} chains, R-hat at most {rhat:.3f}"
+        chains = self._theta.shape[0]
+        return f"draws: {self.num_draws} in each of {chains} chains, R-hat at most {self.largest_rhat:.3f}"
 
 
 def _scores(draws: np.ndarray) -> np.ndarray:
     """Ranks among all draws of all chains as normal scores, for draws of shape (chains, draws, p)."""
+    from scipy.stats import rankdata  # which takes most of a second, and filters have no use for it
+
     ranks = rankdata(draws.reshape(-1, draws.shape[-1]), axis=0)
     return ndtri((ranks - 0.375) / (len(ranks) + 0.25)).reshape(draws.shape)

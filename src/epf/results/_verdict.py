@@ -13,6 +13,7 @@ import numpy as np
 from epf.filters._base import Caveat, Filter
 from epf.offline._base import Sequential
 from epf.results._certificate import WORDS, Certificate, cause
+from epf.results._tables import flat
 
 if TYPE_CHECKING:
     from epf.results._chains import Chains
@@ -110,13 +111,13 @@ def judge_run(
 
 def judge_chains(chains: "Chains") -> Verdict:
     """The verdict on Markov chains: convergence, effective number of draws, acceptance."""
-    rhat = max(float(np.max(value)) for value in chains.rhat.values())
+    # Neither is known of a parameter that never moved, which is then no good sign.
+    rhat, ess = (float(reduced(flat(values))) for reduced, values in ((np.max, chains.rhat), (np.min, chains.ess)))
     if rhat <= _GOOD_RHAT:
         found = [Caveat(0, f"The chains have converged (R-hat {rhat:.3f} at most).")]
     else:
         sentence = f"The chains have not converged (R-hat {rhat:.3f} at most): run them longer."
         found = [Caveat(1 + (rhat > _BAD_RHAT), sentence)]
-    ess = min(float(np.min(value)) for value in chains.ess.values())
     if ess >= _ENOUGH_DRAWS:
         found.append(Caveat(0, f"The effective number of draws is {ess:.0f} at least."))
     else:

@@ -300,7 +300,7 @@ def _fit_chains(job: Job, method: MarkovChains, before: Chains | None) -> Chains
     if ran.interrupted:
         left = f"the last {result.num_draws} draws of each chain are kept"
         warn_of_interrupt(ran.done, total, "iterations", left, result)
-    elif (rhat := max(map(np.max, result.rhat.values()))) > _CONVERGED:
+    elif (rhat := result.largest_rhat) > _CONVERGED:
         warn(
             f"The chains of {name} have not converged (R-hat {rhat:.2f}, above {_CONVERGED}): continue them "
             f"with fit(..., epf.{name}(draws={2 * method.draws}, ...), resume_from=result).",
