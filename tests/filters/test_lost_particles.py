@@ -15,7 +15,7 @@ class Seen:
 
     def __init__(self, invalid):
         self.invalid = jnp.asarray(invalid)
-        self.resampled, self.collapsed, self.lost = jnp.asarray(False), jnp.zeros(3, bool), jnp.zeros(3, bool)
+        self.resampled, self.lost = jnp.asarray(False), jnp.zeros(3, bool)
 
 
 class Nodes:

@@ -137,6 +137,39 @@ def broken_series():
     return model, np.concatenate(parts)
 
 
+class AtRest(epf.StateSpaceModel):
+    """A walk seen with noise, all of it in proportion to one scale."""
+
+    def prior(self):
+        return {"s": dist.HalfNormal(1.0)}
+
+    def initial(self, p):
+        return dist.Normal(0.0, p.s)
+
+    def transition(self, p, x, u):
+        return dist.Normal(x, p.s)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, p.s)
+
+
+@pytest.mark.parametrize("rest", [20, 80])
+def test_a_machine_at_rest_that_begins_to_move(rest):
+    """Equal values say that s is zero, the nodes follow, and the first other value is beyond them all."""
+    rng, t = np.random.default_rng(1), np.arange(1, 101)
+    y = np.where(t > rest, np.cumsum(0.3 * rng.normal(size=t.size)) + 0.3 * rng.normal(size=t.size), 0.0)
+    log_s = np.linspace(-7.0, 1.0, 4001)
+    s, square = np.exp(log_s), y @ np.linalg.solve(1.0 + np.minimum.outer(t, t) + np.eye(t.size), y)
+    weights, _ = grid_posterior(-t.size * log_s - 0.5 * square / s**2 - 0.5 * s**2 + log_s)
+    mean = weights @ s
+    sd = np.sqrt(weights @ (s - mean) ** 2)
+    result = epf.fit(AtRest(), y, epf.MarginalEPF(nodes=32), progress=False)
+    assert abs(result.mean["s"] - mean) < 0.05 * sd
+    assert result.sd["s"] == pytest.approx(sd, rel=0.05)
+    assert result.verdict.word == "good"
+    assert not np.any(result.record.info.collapsed)
+
+
 @pytest.mark.slow
 def test_a_posterior_that_leaves_its_nodes_gets_new_ones_from_replay():
     model, y = broken_series()

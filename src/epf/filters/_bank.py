@@ -27,6 +27,7 @@ from epf.smc._weights import uniform, weigh
 from epf.smc.proposals._base import Proposal
 from epf.smc.resampling import Resampling
 
+DEAD = -1e30  # log-likelihood of a filter that could not explain an observation
 LOST = 1e-3  # nats, on average over the posterior, that states without a number may cost in a step unmentioned
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from epf.errors import SettingError
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.model._settings import Settings
@@ -79,6 +80,16 @@ class Past(eqx.Module):
     def row(self, number: Int[Array, ""]) -> tuple[Float[Array, "*y"], Array | None]:
         """One observation and its inputs."""
         return self.ys[number - self.first], None if self.us is None else self.us[number - self.first]
+
+
+def required(past: Past | None) -> Past:
+    """The old observations, or a sentence for someone who steps a filter by hand without them."""
+    if past is None:
+        raise SettingError(
+            "MarginalEPF replays old observations: run it with epf.fit or epf.Stream, give step() the `past`, or choose "
+            "MarginalEPF(regrid=False)."
+        )
+    return past
 
 
 class BoundFilter(eqx.Module):

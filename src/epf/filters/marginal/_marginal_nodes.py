@@ -9,6 +9,10 @@ on when the nodes moved.
 A smooth function through the log-posteriors of the nodes (`polynomial/_kriging.py`) stands for the posterior where it
 predicts left-out nodes well, and then places the new nodes too: a covariance estimated from thirty nodes is off by half in
 some direction, so that the next nodes would carry as little weight. Otherwise the weights of the nodes decide.
+
+An observation that no node can explain tells that the posterior is somewhere else now, and not where: a machine at rest
+says that all noise is zero, until it moves. Then new nodes come from the prior. An observation that has likelihood zero at
+these too is set aside as missing.
 """
 
 from typing import Any
@@ -18,14 +22,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt32
 
-from epf.errors import SettingError
-from epf.filters._bank import LOST, Seen
-from epf.filters._base import Evidence, Info, Past, ReplayingFilter
+from epf.filters._bank import DEAD, LOST, Seen
+from epf.filters._base import Evidence, Info, Past, ReplayingFilter, required
 from epf.filters._layout import Layout
 from epf.filters.marginal._distribution import SkewStudent, fitted
 from epf.filters.marginal._images import Images
 from epf.filters.marginal._lookouts import Changes
-from epf.filters.marginal._nodes import DEAD, Nodes, Points, flattened
+from epf.filters.marginal._nodes import Nodes, Points, flattened
 from epf.filters.marginal._posterior import NodePosterior
 from epf.filters.marginal._quadrature import STREAMS
 from epf.filters.marginal._region import Region
@@ -45,6 +48,8 @@ _HOPELESS = 4.0  # effective nodes: with fewer, another try is made soon
 _NOISY = 2.0  # squared nats, of the mean of a node's streams, without what all nodes have in common
 _PROGRESS = 0.8  # new nodes help if this share of their effective number is above that of the old
 _HIGHER = 1.0  # nats of evidence that new nodes must have found more, to be better in any case
+_UNKNOWN = 1e12  # squared nats: how far an answer is off without an observation that other nodes might explain
+_SHOCK = 1e3  # nats of evidence that are lost with an observation which no node can explain
 _NARROWER = 0.5  # log of the squared volume, by which new nodes must be closer together to be better in any case
 
 
@@ -65,6 +70,10 @@ class MarginalState(eqx.Module):
     """The observations until then."""
     stalled: Bool[Array, ""]
     """Whether drawing them anew did not help then."""
+    lost: Bool[Array, ""]
+    """Whether new nodes must come from the prior, as these could not explain an observation."""
+    restarted: Int[Array, ""]
+    """The observations until that was last so."""
     seed: UInt32[Array, "3"]
 
 
@@ -72,7 +81,6 @@ class Noted(eqx.Module):
     """What the filters in use made of the new observation."""
 
     resampled: Bool[Array, ""]
-    collapsed: Bool[Array, ""]
     invalid: Int[Array, ""]
     lost: Bool[Array, ""]
 
@@ -108,7 +116,7 @@ class MarginalNodes(ReplayingFilter):
     def init(self, key: PRNGKeyArray) -> MarginalState:
         nodes = self._fresh(self.first, jnp.asarray(0), packed(key)).weighed()
         counts = jnp.asarray(0), jnp.asarray(NONE), jnp.asarray(0)
-        fits = jnp.asarray(float(self.nodes)), jnp.asarray(0), jnp.asarray(False)
+        fits = jnp.asarray(float(self.nodes)), jnp.asarray(0), jnp.asarray(False), jnp.asarray(False), jnp.asarray(0)
         surface = Surface.of_prior(self.images, nodes, self.points.surface)
         return MarginalState(nodes, surface, nodes, *counts, *fits, packed(key))
 
@@ -143,11 +151,13 @@ class MarginalNodes(ReplayingFilter):
                 )
                 return state, noted, turn + 1
 
-            none = Noted(jnp.asarray(False), jnp.asarray(False), jnp.asarray(0), jnp.asarray(False))
+            none = Noted(jnp.asarray(False), jnp.asarray(0), jnp.asarray(False))
             after, noted, _ = jax.lax.while_loop(going_on, go_on, (state, none, jnp.asarray(0)))
         else:
             after, noted = self._turn(key, state, None, True, y, u)
         old, before = after.old, state.old
+        # Before the first restart there is hope: others may explain what is set aside.
+        aside = old.set_aside > before.set_aside
         info = Info(
             # New nodes bring their own estimate of the evidence of all observations.
             old.log_mass
@@ -155,15 +165,16 @@ class MarginalNodes(ReplayingFilter):
             + ((old.level.total - before.level.total) + (old.level.error - before.level.error)),
             jnp.sum(jnp.where(old.weights > 0.0, old.weights * self._of_nodes(old.bank.ess, jnp.sum), 0.0)),
             noted.resampled,
-            noted.collapsed,
+            aside & ((after.restarted > 0) | (not self.moves)) | (state.lost & ~after.lost & (old.set_aside > 0)),
             noted.invalid,
             noted.lost | ~jnp.isfinite(old.log_mass),
         )
         return after, info
 
     def posterior(self, state: MarginalState) -> NodePosterior:
-        images, standard = self.images, self.points.surface
-        return NodePosterior.of(self.parameters, self.layout, images, state.old, state.surface, standard)
+        images, standard, old = self.images, self.points.surface, state.old
+        old = eqx.tree_at(lambda n: n.rounding, old, jnp.where(state.lost, _UNKNOWN, old.rounding))
+        return NodePosterior.of(self.parameters, self.layout, images, old, state.surface, standard)
 
     def evidence(self, state: MarginalState) -> Evidence:
         found = self.posterior(state).evidence()
@@ -205,43 +216,50 @@ class MarginalNodes(ReplayingFilter):
             return one if first is True else jax.lax.cond(first, lambda: one, lambda: other)
 
         nodes, seen = self._take_in(key, chosen(state.old, state.new), y, u)
-        t, replayed = state.t + first, jnp.where(first, state.replayed, state.replayed + 1)
+        t, replayed, was = state.t + first, jnp.where(first, state.replayed, state.replayed + 1), state.old
         parts = chosen(nodes, state.old), chosen(state.new, nodes), t, replayed
         state = eqx.tree_at(lambda s: (s.old, s.new, s.t, s.replayed), state, parts)
 
         def settled() -> tuple[MarginalState, Noted]:
             weighed = nodes.weighed()
             now = self._noted(seen, weighed)
-            after = self._settled(state, weighed, first)
+            after = self._settled(state, weighed, first, was)
             return after, now if noted is None else chosen(now, noted)
 
         if noted is None:
             return settled()
         return jax.lax.cond(first | (replayed >= t), settled, lambda: (state, noted))
 
-    def _settled(self, state: MarginalState, nodes: Nodes, first: Bool[Array, ""] | bool) -> MarginalState:
-        """The state with these nodes in use: the old ones after an observation, or the new ones if they are better."""
+    def _settled(self, state: MarginalState, nodes: Nodes, first: Bool[Array, ""] | bool, was: Nodes) -> MarginalState:
+        """The state with these nodes in use: the old ones after an observation (`was` before), or new ones if better."""
         old = state.old
         # Far from the posterior one node has all the weight, of the old nodes and of the new: then the higher ones win.
-        higher = nodes.log_mass + nodes.level.value > old.log_mass + old.level.value + _HIGHER
+        higher = nodes.evidence > old.evidence + _HIGHER
         # An observation that tells much makes the posterior far narrower than the gaps between nodes. Then neither the
         # effective number nor the evidence of new nodes need be higher, as an old one may have been near the peak by chance;
         # but they come from a flattened posterior, and contract round by round until they resolve it.
         contracted = old.proposal.log_volume - nodes.proposal.log_volume > _NARROWER
         narrower = contracted & (old.effective < _LEAST * self.nodes)
-        better = first | higher | narrower | (nodes.effective > old.effective)
+        as_many, more = nodes.set_aside == old.set_aside, nodes.set_aside < old.set_aside
+        better = first | more | (as_many & (higher | narrower | (nodes.effective > old.effective)))
         kept = jax.lax.cond(better, lambda: nodes, lambda: old)
-        stalled = ~higher & ~narrower & (_PROGRESS * nodes.effective < old.effective)
+        stalled = ~more & ~higher & ~narrower & (_PROGRESS * nodes.effective < old.effective)
+        unexplained = (nodes.set_aside > was.set_aside) | (nodes.evidence < was.evidence - _SHOCK)
+        # Again after an eighth more observations, so that all these replays together cost as much as nine.
+        astray = first & self.moves & unexplained & (state.t >= 1.125 * state.restarted)
         return MarginalState(
             kept,
             Surface.through(self.images, kept, self.points.surface),
             state.new,
             state.t,
-            jnp.where(first, state.replayed, NONE),
+            # New nodes that are on their way to where the posterior was are of no use.
+            jnp.where(first & (state.lost | ~astray), state.replayed, NONE),
             jnp.where(first, state.rounds, state.rounds + 1),
             jnp.where(first, state.reached, jnp.maximum(old.effective, nodes.effective)),
             jnp.where(first, state.tried, state.t),
             jnp.where(first, state.stalled, stalled),
+            first & (state.lost | astray),
+            jnp.where(state.lost & ~first, state.t, state.restarted),
             state.seed,
         )
 
@@ -252,7 +270,6 @@ class MarginalNodes(ReplayingFilter):
         invalid = jnp.where((nodes.weights > 1e-6) & (lost > LOST), invalid, 0)
         return Noted(
             jnp.asarray(seen.resampled),
-            self._at_all_nodes(seen.collapsed),
             jnp.max(invalid),
             self._at_all_nodes(seen.lost) | ~jnp.isfinite(nodes.log_mass),
         )
@@ -274,11 +291,12 @@ class MarginalNodes(ReplayingFilter):
             at_once = helped & (count < max(_HARDLY[0] * self.nodes, _HARDLY[1]))
         share = jnp.where(count < _HOPELESS, 0.125, jnp.where(promising, 0.25, 1.0))
         share = jnp.where(state.old.noise > _NOISY, 1.0, jnp.where(at_once, 0.0, share))
-        return (count < _FEW * self.nodes) & (state.t >= (1.0 + share) * state.tried)
+        return state.lost | ((count < _FEW * self.nodes) & (state.t >= (1.0 + share) * state.tried))
 
     def _begin(self, state: MarginalState) -> MarginalState:
-        """The state with new nodes, drawn from a distribution near the posterior."""
-        fresh = self._fresh(self.near(state), state.rounds, state.seed)
+        """The state with new nodes, drawn from a distribution near the posterior, or from the prior."""
+        proposal = jax.lax.cond(state.lost, lambda: self.first, lambda: self.near(state))
+        fresh = self._fresh(proposal, state.rounds, state.seed)
         return eqx.tree_at(lambda s: (s.new, s.replayed), state, (fresh, jnp.zeros_like(state.replayed)))
 
     def near(self, state: MarginalState) -> SkewStudent:
@@ -305,8 +323,7 @@ class MarginalNodes(ReplayingFilter):
 
     def _take_in(self, key: PRNGKeyArray, nodes: Nodes, y: Float[Array, "*y"], u: Array | None) -> tuple[Nodes, Seen]:
         bank, seen = self.filters.step(key, self.model, self._thetas(nodes), nodes.bank, y, u)
-        found = jnp.where(seen.collapsed, DEAD, seen.log_likelihood)
-        increments = jnp.where(self._at_all_nodes(seen.collapsed), 0.0, found).reshape(self.filters.streams, -1)
+        increments = jnp.where(seen.collapsed, DEAD, seen.log_likelihood).reshape(self.filters.streams, -1)
         if self.discount < 1.0:
             sums = nodes.values, nodes.lookouts.values, nodes.variance
             sums = tuple(self.discount * leaf for leaf in sums)
@@ -324,13 +341,3 @@ class MarginalNodes(ReplayingFilter):
     def _of_nodes(self, values: Array, summary: Any = jnp.mean) -> Shaped[Array, " nodes"]:
         """One value per node, from one per filter."""
         return summary(values.reshape(self.filters.streams, -1), axis=0)[: self.nodes]
-
-
-def required(past: Past | None) -> Past:
-    """The old observations, or a sentence for someone who steps the filter by hand without them."""
-    if past is None:
-        raise SettingError(
-            "MarginalEPF replays old observations: run it with epf.fit or epf.Stream, give step() the `past`, or choose "
-            "MarginalEPF(regrid=False)."
-        )
-    return past

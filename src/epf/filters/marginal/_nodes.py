@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from epf.filters._bank import DEAD
 from epf.filters.marginal._distribution import FREEDOM, SkewStudent, white_log_density
 from epf.filters.marginal._images import Images
 from epf.filters.marginal._lookouts import Changes, Lookouts
@@ -28,7 +29,6 @@ from epf.numerics._sums import Compensated
 
 _HALVINGS = 20
 _BLOCK = 20  # steps over which the errors of a filter are correlated
-DEAD = -1e30  # log-likelihood of a filter that could not explain an observation
 _FAR = 20.0  # nats below the peak, at which a node tells nothing of the variance
 _POINTS = 2048  # of the function through the nodes
 _ANSWERS = 16  # with signs of their own, from which the Monte Carlo error is computed
@@ -58,6 +58,8 @@ class Nodes(eqx.Module):
     rounding: Float[Array, " nodes"]
     """The sum of squares of what rounding changed the log-likelihoods by."""
     t: Int[Array, ""]
+    set_aside: Int[Array, ""]
+    """Observations that no node could explain: they are left out at all nodes."""
     log_weights: Float[Array, " nodes"]
     """Importance weights, as they were when last computed (`weighed`)."""
     weights: Float[Array, " nodes"]
@@ -88,7 +90,7 @@ class Nodes(eqx.Module):
             (none, jnp.ones_like(none) / len(none), jnp.zeros(()), none),
         )
         lookouts = Lookouts.placed(images, proposal, changes, white.shape[0], streams)
-        found = many, Compensated.zero(), many, none, none, jnp.asarray(0), *weights, lookouts, None
+        found = many, Compensated.zero(), many, none, none, *(jnp.asarray(0),) * 2, *weights, lookouts, None
         return cls(
             proposal, white, z, jax.vmap(params.constrain)(z), log_ratio, white_log_density(white) + extra, *found
         )
@@ -101,6 +103,8 @@ class Nodes(eqx.Module):
     def taken(self, increments: Float[Array, "streams filters"], bank: Any, rounding: Array | None) -> "Nodes":
         """The nodes after an observation, with the largest log-likelihood at zero: what it was is added to the level."""
         count = self.theta.shape[0]
+        none = jnp.all(increments[:, :count] <= 0.5 * DEAD)
+        increments = jnp.where(none, 0.0, increments)
         increments, of_lookouts = increments[:, :count], increments[:, count:]
         rounded = self.rounding if rounding is None else self.rounding + jnp.square(rounding[:count])
         values = jnp.maximum(self.values + increments, DEAD)
@@ -110,7 +114,7 @@ class Nodes(eqx.Module):
         ends = t % _BLOCK == 0
         variance = jnp.minimum(self.variance + jnp.where(ends, _spread(block, values > 0.5 * DEAD), 0.0), -DEAD)
         return eqx.tree_at(
-            lambda n: (n.values, n.lookouts.values, n.level, n.block, n.variance, n.rounding, n.t, n.bank),
+            lambda n: (n.values, n.lookouts.values, n.level, n.block, n.variance, n.rounding, n.t, n.set_aside, n.bank),
             self,
             (
                 jnp.maximum(values - top, DEAD),
@@ -120,6 +124,7 @@ class Nodes(eqx.Module):
                 variance,
                 rounded,
                 t,
+                self.set_aside + none,
                 bank,
             ),
         )
@@ -127,6 +132,11 @@ class Nodes(eqx.Module):
     @property
     def alive(self) -> Bool[Array, "streams nodes"]:
         return self.values > 0.5 * DEAD
+
+    @property
+    def evidence(self) -> Float[Array, ""]:
+        """The logarithm of the integral of prior x likelihood."""
+        return self.log_mass + self.level.value
 
     @property
     def effective(self) -> Float[Array, ""]:
