@@ -43,6 +43,42 @@ def test_filter_and_evidence_are_the_textbooks(form, float64):
     assert result.log_evidence == pytest.approx(log_evidence, rel=1e-8)
 
 
+class PartlyKnown(epf.StateSpaceModel):
+    """A place that follows from its past, driven by a noisy speed; three laws have components without noise."""
+
+    start: object = dist.Delta(jnp.zeros(2), event_dim=1)
+    seen: tuple = (0.5, 0.0)
+
+    def prior(self):
+        return {"push": dist.HalfNormal(1.0)}
+
+    def initial(self, p):
+        return self.start
+
+    def transition(self, p, x, u):
+        return epf.Sensors(dist.Delta(0.6 * x[0] + x[1]), dist.Normal(0.9 * x[1], p.push))
+
+    def observation(self, p, x, u):
+        laws = [dist.Normal(x[i], sd) if sd > 0.0 else dist.Delta(x[i]) for i, sd in enumerate(self.seen)]
+        return epf.Sensors(*laws)
+
+
+@pytest.mark.parametrize("start_sd", [0.0, 1.0])
+@pytest.mark.parametrize("seen", [(0.5, 0.4), (0.5, 0.0)])
+def test_components_without_noise(seen, start_sd, float64):
+    """As a Gaussian whose covariance is singular."""
+    start = dist.Normal(jnp.zeros(2), start_sd).to_event(1) if start_sd else PartlyKnown.start
+    model = epf.fix(PartlyKnown(start, seen), {"push": 0.7})
+    _, y = epf.simulate(model, {}, steps=40, seed=3)
+    y[5, 0] = y[9] = np.nan
+    A, Q, R = np.array([[0.6, 1.0], [0.0, 0.9]]), np.diag([0.0, 0.49]), np.diag(np.square(seen))
+    means, _, log_evidence = kalman(A, Q, np.eye(2), R, np.zeros(2), start_sd**2 * np.eye(2), y)
+    result = epf.fit(model, y, epf.Kalman())
+    np.testing.assert_allclose(result.history["state_mean"], means, rtol=1e-6, atol=1e-7)
+    assert result.log_evidence == pytest.approx(log_evidence, rel=1e-8)
+    assert epf.MarginalEPF().bind(PartlyKnown(start, seen)).describe()["filters"].startswith("Kalman, exact")
+
+
 class Multiplied(Drift):
     """The same walk, seen with errors that multiply: y is the exponential of what `Drift` observes, or its logistic."""
 

@@ -15,12 +15,12 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution
 from numpyro.distributions.transforms import Transform
 
 from epf.errors import SettingError, UnsupportedModelError
+from epf.filters._bank import DEAD
 from epf.filters._base import BoundFilter, Caveat, Evidence, Filter, Info
 from epf.filters._gaussian import Gaussian, conditioned, stacked
 from epf.filters._lines import Line, Moments, fitted, tangent
@@ -29,6 +29,7 @@ from epf.model._laws import (
     gaussian_of,
     gaussian_root,
     is_gaussian,
+    is_gaussian_or_point,
     to_gaussian,
 )
 from epf.model._model import (
@@ -99,7 +100,7 @@ class BoundKalman(BoundFilter):
 
     def init(self, key: PRNGKeyArray) -> Gaussian:
         prior = _free_prior(self.parameters)
-        mean, slope, noise = self.line(lambda free: start_moments(self._initial(free)), prior)
+        mean, slope, noise = self.line(lambda free: moments_of(self._initial(free)), prior)
         return Gaussian(jnp.concatenate([mean, prior.mean]), stacked(upper_root(noise), slope @ prior.root, prior.root))
 
     def step(self, key: PRNGKeyArray, state: Gaussian, y: Float[Array, "*y"], u: Array | None) -> tuple[Gaussian, Info]:
@@ -115,11 +116,11 @@ class BoundKalman(BoundFilter):
         moved = A[:size] @ state.root
         of_state = upper_root(jnp.concatenate([moved[:, :size], noise[:size]], axis=1))
         before = Gaussian(mean, stacked(of_state, moved[:, size:], state.root[size:, size:]))
-        predicted, H, noise = self.line(lambda z: _moments(self._observation(z, u)[0]), before)
+        predicted, H, noise = self.line(lambda z: moments_of(self._observation(z, u)[0]), before)
         y, slope = to_gaussian(self._observation(mean, u)[1], y)
         found = conditioned(before, jnp.ravel(y), predicted, H, noise)
         log_evidence = slope + found.log_density
-        collapsed = log_evidence == -jnp.inf  # an outlier beyond all numbers is set aside
+        collapsed = log_evidence <= 0.5 * DEAD  # an outlier beyond all numbers is set aside
         after = jax.tree.map(lambda old, new: jnp.where(collapsed, old, new), before, found.after)
         sound = jnp.all(jnp.isfinite(after.mean)) & jnp.all(jnp.isfinite(after.root))
         failed = ~(sound & (log_evidence < jnp.inf))
@@ -170,7 +171,7 @@ class BoundKalman(BoundFilter):
         """Raise an error unless the laws of the state are served; a joint vector, else. To be traced."""
         free = self.parameters.unconstrain(theta)
         z = jnp.concatenate([jnp.zeros(self.split.size), free])
-        self._require_linear("initial()", start_moments, self._initial, free)
+        self._require_linear("initial()", moments_of, self._initial, free)
         self._require_linear("transition()", gaussian_moments, lambda z: self._transition(z, u), z)
         quiet = jnp.zeros(gaussian_moments(self._transition(z, u))[0].shape)
         if self.settings.exact and not is_affine(lambda both: self._moved(both[0], both[1], u), (z, quiet)):
@@ -185,7 +186,7 @@ class BoundKalman(BoundFilter):
         at: Array,
     ) -> None:
         law = law_of(at)
-        if not is_gaussian(law) and not (where == "initial()" and isinstance(law, dist.Delta)):
+        if not is_gaussian_or_point(law):
             raise UnsupportedModelError(
                 f"Kalman needs a Gaussian {where}, and this one is {type(law).__name__}: use epf.SIR or epf.LiuWest."
             )
@@ -280,23 +281,15 @@ class Split(eqx.Module):
         return self.parameters.named(self.parameters.constrain(z[self.size :])), z[: self.size].reshape(self.shape)
 
 
-def start_moments(law: Distribution) -> tuple[Array, Array]:
-    """Moments of x_0, which may be known exactly."""
-    if isinstance(law, dist.Delta):
-        mean = jnp.ravel(jnp.asarray(law.v, float))
-        return mean, jnp.zeros((mean.shape[0], mean.shape[0]))
-    return _moments(law)
-
-
-def _moments(law: Distribution) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
-    """The mean of a Gaussian law, and a root of its covariance."""
+def moments_of(law: Distribution) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
+    """The mean of a Gaussian law or a point, and a root of its covariance."""
     return gaussian_moments(law)[0], gaussian_root(law)
 
 
 def _free_prior(params: Parameters) -> Gaussian:
     """The unconstrained parameters under the prior: exact if that is Gaussian, else from draws."""
     if all(is_gaussian(prior) for prior in params.priors.values()):
-        moments = [_moments(prior) for prior in params.priors.values()]
+        moments = [moments_of(prior) for prior in params.priors.values()]
         mean = jnp.concatenate([jnp.zeros(0), *(m for m, _ in moments)])
         return Gaussian(mean, upper_root(jax.scipy.linalg.block_diag(jnp.zeros((0, 0)), *(R for _, R in moments))))
     draws = jax.vmap(lambda k: params.unconstrain(params.sample(k)))(particle_keys(root_key(0), _PRIOR_DRAWS))

@@ -138,13 +138,25 @@ def inner_laws(law: Any) -> list[Any]:
 
 def is_gaussian(law: Distribution) -> bool:
     """Whether the law is Gaussian: normal, independent normals, or multivariate normal."""
+    if isinstance(law, Sensors):
+        return all(map(is_gaussian, law.laws))
     return isinstance(base_of(law), dist.Normal) or isinstance(
         law, dist.MultivariateNormal | dist.LowRankMultivariateNormal
     )
 
 
+def is_gaussian_or_point(law: Distribution) -> bool:
+    """Whether the law is Gaussian, or a point, or Gaussian in some components and a point in the others.
+
+    It has moments, as a Gaussian has, and may have no density.
+    """
+    if isinstance(law, Sensors):
+        return all(map(is_gaussian_or_point, law.laws))
+    return is_gaussian(law) or isinstance(base_of(law), dist.Delta)
+
+
 def gaussian_moments(law: Distribution) -> tuple[Float[Array, " k"], Float[Array, "k k"]]:
-    """Mean and covariance of a Gaussian law; a scalar law counts as a vector of length one."""
+    """Mean and covariance of a Gaussian law or a point; a scalar law counts as a vector of length one."""
     mean = jnp.ravel(jnp.asarray(law.mean, float))
     covariance = getattr(law, "covariance_matrix", None)
     if covariance is None:
@@ -153,7 +165,7 @@ def gaussian_moments(law: Distribution) -> tuple[Float[Array, " k"], Float[Array
 
 
 def gaussian_root(law: Distribution) -> Float[Array, "k k"]:
-    """R with R R' = the covariance of a Gaussian law."""
+    """R with R R' = the covariance of a Gaussian law or a point."""
     if (lower := getattr(law, "scale_tril", None)) is not None:
         return jnp.asarray(lower, float)
     if isinstance(law, dist.LowRankMultivariateNormal):

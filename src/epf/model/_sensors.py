@@ -61,6 +61,14 @@ class Sensors(Distribution):
     def support(self) -> Any:
         return _Each(tuple(law.support for law in self.laws))
 
+    @property
+    def mean(self) -> Float[Array, " m"]:
+        return jnp.stack([jnp.asarray(law.mean, float) for law in self.laws])
+
+    @property
+    def variance(self) -> Float[Array, " m"]:
+        return jnp.stack([jnp.asarray(law.variance, float) for law in self.laws])
+
     def sample(self, key: PRNGKeyArray | None, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*shape m"]:
         assert key is not None
         keys = jax.random.split(key, len(self.laws))

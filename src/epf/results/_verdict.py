@@ -139,7 +139,7 @@ def _flags(total: int, collapsed: Flagged, invalid: Flagged) -> list[Caveat]:
     found = []
     for flagged, sentence in (
         (collapsed, "every particle had likelihood zero and the observation was set aside: check these values, or "
-         "give observation() heavier tails."),
+         "give observation() heavier tails (some noise, if it is a point, dist.Delta)."),
         (invalid, "some particles or points were not finite: correct the model's laws, or narrow the prior."),
     ):  # fmt: skip
         if flagged.times:

@@ -38,7 +38,7 @@ def warn_of_steps(info: Info, last: int, result: object = None) -> None:
         (
             info.collapsed,
             "every particle had likelihood zero, and the observation was set aside: an outlier, or a model that excludes "
-            "it. Check that value, or give observation() heavier tails.",
+            "it. Check that value, or give observation() heavier tails (some noise, if it is a point, dist.Delta).",
         ),
         (
             info.invalid,

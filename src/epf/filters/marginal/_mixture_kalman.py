@@ -27,7 +27,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from epf.filters._bank import Bank, Filters, Seen
-from epf.filters._kalman import start_moments
+from epf.filters._kalman import moments_of
 from epf.filters.marginal._one_number import LogParts, log_parts_of, parts_of
 from epf.filters.marginal._rao_blackwell import RaoBlackwellBank
 from epf.filters.marginal._taken_in import LogLikelihood, along_its_slope, by_one_number, left_beside
@@ -73,7 +73,7 @@ class MixtureKalmanFilters(Filters):
         return cls(particles, Bootstrap(), resampling, streams=streams, size=size, parts=parts)
 
     def _first(self, keys: Key[Array, " particles"], model: StateSpaceModel, params: Parameters, theta: Array) -> Array:
-        mean, root = start_moments(initial_law(model, params.named(theta)))
+        mean, root = moments_of(initial_law(model, params.named(theta)))
         flat = jnp.concatenate([mean, jnp.ravel(root)])
         return jnp.broadcast_to(flat[:, None], (flat.shape[0], self.particles))
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.errors import UnsupportedModelError
-from epf.filters._kalman import BoundKalman, Kalman, Split, start_moments
+from epf.filters._kalman import BoundKalman, Kalman, Split, moments_of
 from epf.model._laws import draw, log_weights_observed
 from epf.model._model import (
     KeepsStates,
@@ -113,7 +113,7 @@ def _tried(model: StateSpaceModel, u: Array | None) -> tuple[bool, ...]:
     def one(free: Array, away: Array, key: PRNGKeyArray, u: Array | None) -> tuple[Array, Array]:
         """For each part, whether any two such states are apart, and how many states y could tell of."""
         p = params.named(params.constrain(free))
-        mean, root = start_moments(initial_law(model, p))
+        mean, root = moments_of(initial_law(model, p))
         unit = 0.1 + jnp.sqrt(jnp.sum(jnp.square(root), axis=1))
         x = mean + unit * away
         y = draw(observation_law(model, p, x[0], u), key)

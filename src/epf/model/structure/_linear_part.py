@@ -20,7 +20,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 from numpyro.distributions import Delta
 
-from epf.model._laws import gaussian_moments, gaussian_of, is_gaussian, log_prob
+from epf.model._laws import gaussian_moments, gaussian_of, is_gaussian, is_gaussian_or_point, log_prob
 from epf.model._model import (
     KeepsStates,
     StateSpaceModel,
@@ -99,10 +99,10 @@ def moved(
 def _shape(model: StateSpaceModel, p: Values, u: Array | None) -> tuple[int, int] | None:
     """The lengths of the state and of its new part, if both laws of the state are Gaussian."""
     first = initial_law(model, p)
-    if first.event_shape[0:1] < (2,) or not (is_gaussian(first) or isinstance(first, Delta)):
+    if first.event_shape[0:1] < (2,) or not is_gaussian_or_point(first):
         return None
     law = transition_law(model, p, jnp.zeros(first.event_shape), u)
-    return (first.event_shape[0], int(np.prod(law.event_shape))) if is_gaussian(law) else None
+    return (first.event_shape[0], int(np.prod(law.event_shape))) if is_gaussian_or_point(law) else None
 
 
 class _Reading:
@@ -187,7 +187,7 @@ def _holds(model: StateSpaceModel, u: Array | None, part: LinearPart) -> bool:
     def one(free: Array, away: Array) -> tuple[Array, Array]:
         p = params.named(params.constrain(free))
         first = initial_law(model, p)
-        x = jnp.asarray(first.v if isinstance(first, Delta) else first.mean, float) + away
+        x = gaussian_moments(first)[0] + away
         others = part.apart(x[0])[1]
 
         def laws(linear: Array) -> tuple[Array, Array]:
