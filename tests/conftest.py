@@ -114,13 +114,16 @@ def _compilation(request):
     """Few of the compiler's optimisations, which cost more than they save in small runs; so too in new processes.
 
     Files with slow tests to run have all of them, and those that use `optimised`. Programs compiled with and without
-    differ in the last bits, and JAX's memory of programs does not tell the two apart. So it is emptied in between; the
-    cache on disk does tell them apart.
+    differ in the last bits, and the memories of programs, JAX's and the library's, do not tell the two apart. So they are
+    emptied in between; the cache on disk does tell them apart.
     """
     gc.freeze()  # what earlier files have traced stays: the collector of cycles need not go through it again and again
     quick = request.path in _quick_files(request.session.items)
     if jax.config.read("jax_disable_most_optimizations") != quick:
+        from epf.numerics._remembered import forget_all
+
         jax.clear_caches()
+        forget_all()
         jax.config.update("jax_disable_most_optimizations", quick)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quick))
 
