@@ -320,6 +320,20 @@ def test_a_run_that_says_that_it_collapsed_contradicts_nothing(error, contradict
     assert len(said) == contradicted
 
 
+def test_the_diagonal_of_a_correlation_matrix_contradicts_nothing():
+    """It is one, and its sd is rounding, which differs from run to run."""
+    runs = []
+
+    def run(method):
+        found = {"mean": 1.0, "sd": 6e-8, "monte_carlo": 0.3}, {"mean": 1.0 + 1e-7, "sd": 2e-8, "monte_carlo": 0.08}
+        runs.append(run_of(method, seconds=20.0, **found[len(runs)]))
+        return runs[-1]
+
+    result, search = reach(epf.MarginalEPF(100, 16), run, 0.1, 60.0)
+    assert result is runs[1]
+    assert search.doubts() == []
+
+
 def test_a_larger_run_that_fails_does_not_cost_the_answer():
     method, runs = epf.MarginalEPF(100, 16), []
 

@@ -33,6 +33,7 @@ _FAR = 3.0  # posterior sds
 _MOST_PAIRS = 1 << 28  # of points, in all nodes: as much work as some gigabytes
 _MOST_PARTICLES = 1 << 22  # in all nodes: some gigabytes
 _TINY = 1e-300  # stands for an sd of zero
+_ROUNDING = 1e-6  # of a mean: an sd that small is one
 _GAUSSIANS = 128  # particles that are Gaussians: each has more work than a draw of the state, and far less noise
 _FEW_GAUSSIANS = 32  # where y depends on several numbers at once: twenty times as much work each
 _DRAWS = 256  # of the state, where Gaussians do not serve
@@ -59,13 +60,16 @@ class Round(NamedTuple):
     def contradicts(self, other: "Round") -> np.ndarray:
         """For each parameter, whether means or sds differ by more than twice what both certificates allow.
 
-        A run that does not know its own sd, as all weight is on one node, contradicts nothing: its sds are no measure.
+        A run that does not know its own sd, as all weight is on one node, contradicts nothing: its sds are no measure. Nor
+        are those of an entry that is always the same, such as the diagonal of a correlation matrix: they are rounding.
         """
         means = np.abs(self.answer[0] - other.answer[0])
         logs = np.abs(np.diff(np.log(np.maximum([self.answer[1], other.answer[1]], _TINY)), axis=0)[0])
         errors = self.error.total, other.error.total
         far = means > 2.0 * (errors[0][0] * self.answer[1] + errors[1][0] * other.answer[1])
-        return (far | (logs > 2.0 * (errors[0][1] + errors[1][1]))) & (np.maximum(errors[0][1], errors[1][1]) < 1.0)
+        far |= logs > 2.0 * (errors[0][1] + errors[1][1])
+        varies = np.maximum(self.answer[1], other.answer[1]) > _ROUNDING * np.abs(self.answer[0])
+        return far & varies & (np.maximum(errors[0][1], errors[1][1]) < 1.0)
 
     def __str__(self) -> str:
         worst = f"{self.error.worst:.2g}" if np.isfinite(self.error.worst) else "not known"

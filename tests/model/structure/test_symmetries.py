@@ -84,6 +84,29 @@ class Sum(Level):
         return dist.Normal(x[0] + x[1], 1.0)
 
 
+class Correlated(Level):
+    """Two series whose labels are free. To transpose a correlation matrix, or to exchange its ones, changes nothing."""
+
+    def prior(self):
+        return {"sds": dist.HalfNormal(1.0).expand([2]).to_event(1), "corr": dist.LKJ(2, 2.0)}
+
+    def initial(self, p):
+        return dist.Normal(jnp.zeros(2), 1.0).to_event(1)
+
+    def transition(self, p, x, u):
+        return dist.MultivariateNormal(0.9 * x, p.sds[:, None] * p.corr * p.sds)
+
+    def observation(self, p, x, u):
+        return dist.Normal(x[0] + x[1], 1.0)
+
+
+class Told(Correlated):
+    """The first series is seen better."""
+
+    def observation(self, p, x, u):
+        return dist.Normal(x, jnp.array([0.3, 0.6])).to_event(1)
+
+
 class Weighted(Sum):
     """Components that count differently."""
 
@@ -130,6 +153,8 @@ CASES = [
     (Started(), None, 2),
     (Sum(), None, 2),
     (Weighted(), None, 1),
+    (Correlated(), None, 2),
+    (Told(), None, 1),
     (Inputs(), np.zeros((3, 1)), 2),
     (Late(), None, 1),
     (Seldom(), None, 1),

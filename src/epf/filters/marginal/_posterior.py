@@ -15,7 +15,7 @@ from epf.model._parameters import Parameters
 from epf.numerics._sums import mixture_moments, quantiles
 from epf.posterior._posterior import ErrorEstimate, WeightedThetas, sensitivities, shifts, standard_error, student
 
-_BANDWIDTH = 0.1  # standard deviations
+_BANDWIDTH = 0.1, 0.2  # standard deviations, with many effective points and with few: narrower ones leave bumps
 _LEFT_OF_BIAS = 1.0 / 3.0  # of the correction: measured on an AR(1), T = 1000 to 20 000 (docs/measurements.md)
 _CONSTANT = 1e-6  # relative: what varies by less from one end of the coordinates to the other varies by rounding
 _FURTHEST = 3.0  # standard errors of an answer by nodes: a function that differs from it by more is no measure
@@ -92,7 +92,8 @@ class NodePosterior(WeightedThetas):
 
     def bandwidth(self, size: Float[Array, ""]) -> Float[Array, ""]:
         """Narrow where the points are those of a smooth function: they are evenly spread, unlike random draws."""
-        return jnp.where(self.trusted, _BANDWIDTH, super().bandwidth(size))
+        narrow = jnp.clip(5.0 / jnp.sqrt(size), *_BANDWIDTH)
+        return jnp.where(self.trusted, narrow, super().bandwidth(size))
 
     def spread(self, values: Float[Array, " images_x_points"], weights: Array) -> Float[Array, ""]:
         """That of the points themselves: their images may be far away."""

@@ -144,8 +144,11 @@ def symmetries_of(model: StateSpaceModel, u: Array | None) -> Symmetries:
         trial = _Trial(model, u, values, rows=max(_FEW * len(changes), _MANY))
         for points in (_FEW, _MANY):
             changes = trial.holding(changes, points)
-    kept = {_key(change): change for change in reversed(changes)}  # of several changes of the state the first will do
-    group = _closed(list(kept.values()), params.size, size, len(values))
+        theta = np.asarray(scattered_theta(params, trial.free[0][0]))
+    kept = {
+        _image(theta, change): change for change in reversed(changes)
+    }  # of several changes of the state the first will do
+    group = _closed(list(kept.values()), theta, size, len(values))
     return Symmetries.of(group, values) if 1 < len(group) <= _MOST_IMAGES else none
 
 
@@ -271,14 +274,19 @@ def _is_real(law) -> bool:
     return isinstance(constraint_of(law), type(constraints.real))
 
 
-def _key(change: Change) -> tuple:
-    return tuple(change[0]), tuple(change[1])
+def _image(theta: np.ndarray, change: Change) -> tuple[str, ...]:
+    """What becomes of a theta, to five digits.
+
+    Changes with the same image of a scattered theta are the same: to transpose a correlation matrix is to change nothing.
+    """
+    return tuple(f"{value:.5g}" for value in change[1] * theta[change[0]])
 
 
-def _closed(changes: Iterable[Change], p: int, d: int, values: int) -> list[Change]:
+def _closed(changes: Iterable[Change], theta: np.ndarray, d: int, values: int) -> list[Change]:
     """The group that changes generate, the identity first; or more than are allowed."""
+    p = theta.shape[0]
     identity = np.arange(p), np.ones(p), np.arange(d), np.ones(d), np.arange(values)
-    group, generators = {_key(identity): identity}, list(changes)
+    group, generators = {_image(theta, identity): identity}, list(changes)
     waiting = [identity]
     while waiting and len(group) <= _MOST_IMAGES:
         order, sign, state_order, state_sign, relabel = waiting.pop()
@@ -290,7 +298,7 @@ def _closed(changes: Iterable[Change], p: int, d: int, values: int) -> list[Chan
                 state_sign * first[3][state_order],
                 relabel[first[4]],
             )
-            if _key(both) not in group:
-                group[_key(both)] = both
+            if (image := _image(theta, both)) not in group:
+                group[image] = both
                 waiting.append(both)
     return list(group.values())
