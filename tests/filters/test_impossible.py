@@ -45,7 +45,7 @@ class Quiet(Prices):
         return dist.Delta(1.0)
 
     def transition(self, p, x, u):
-        return dist.Delta(p.a * x + 0.1)
+        return dist.Delta(p.a * jnp.sin(x) + 0.1)
 
 
 class Partly(Prices):

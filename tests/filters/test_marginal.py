@@ -170,6 +170,17 @@ def test_a_machine_at_rest_that_begins_to_move(rest):
     assert not np.any(result.record.info.collapsed)
 
 
+def test_a_filter_beyond_all_numbers_costs_no_more_than_its_weight():
+    """A node far out does not know what it lost by rounding."""
+    stream = epf.Stream(AtRest(), epf.MarginalEPF(nodes=32))
+    stream.update_many([0.3, -0.2, 0.4, 0.1])
+    nodes, bound = stream._state.old, stream._bound
+    least = jnp.argmin(nodes.weights)
+    state = eqx.tree_at(lambda s: s.old.rounding, stream._state, nodes.rounding.at[least].set(jnp.nan))
+    total, usual = bound.posterior(state).error(), bound.posterior(stream._state).error()
+    np.testing.assert_allclose(total.numbers, usual.numbers, atol=1.01 * float(nodes.weights[least]) + 1e-7)
+
+
 @pytest.mark.slow
 def test_a_posterior_that_leaves_its_nodes_gets_new_ones_from_replay():
     model, y = broken_series()

@@ -110,6 +110,13 @@ def state_shape(model: StateSpaceModel) -> tuple[int, ...]:
     return traced(model, lambda p: tuple(initial_law(model, p).event_shape))
 
 
+def is_new(model: StateSpaceModel, shape: tuple[int, ...]) -> bool:
+    """Whether the state is what the transition draws, and nothing else: `advance` gives back its argument."""
+    one = jax.ShapeDtypeStruct(shape, jnp.zeros(()).dtype)
+    program = jax.make_jaxpr(lambda x, new: advance(model, x, new))(one, one).jaxpr
+    return program.outvars == program.invars[1:]
+
+
 def traced(model: StateSpaceModel, question: Callable[[Values], Any]) -> Any:
     """The answer to a question about the laws of a model; its parameters are only traced, so nothing is computed."""
     params = parameters(model)

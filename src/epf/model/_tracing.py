@@ -77,6 +77,8 @@ def _of_vectors(equation: Any, marks: list[Any]) -> Any:
     if equation.outvars[0].aval.ndim == 1 and equation.primitive.name == "concatenate":
         parts = zip(marks, equation.invars, strict=True)
         return np.concatenate([np.broadcast_to(mark, var.aval.shape) for mark, var in parts])
+    if equation.outvars[0].aval.ndim == 1 and equation.primitive.name == "stack":  # of numbers, from JAX 0.10 on
+        return np.array(marks)
     if equation.primitive.name == "slice" and np.ndim(marks[0]):
         (start,), (limit,) = equation.params["start_indices"], equation.params["limit_indices"]
         return marks[0][start : limit : (equation.params["strides"] or (1,))[0]]

@@ -32,6 +32,7 @@ from epf.filters.marginal._path import PathFilters
 from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.filters.marginal._rao_blackwell import RaoBlackwellised
 from epf.filters.marginal._region import Region
+from epf.filters.marginal._switching import SwitchingFilters
 from epf.model._model import StateSpaceModel, may_lack_inputs, parameters, state_shape
 from epf.model._settings import count, flag, instance, number
 from epf.model.structure._symmetries import Symmetries, symmetries_of
@@ -124,6 +125,7 @@ class MarginalEPF(Filter):
                     return mixed
                 # Without bias, and quicker than Gaussians that take in several numbers at once.
                 partly = RaoBlackwellised.of(model, u, each, self.resampling, _STREAMS)
+                partly = partly or SwitchingFilters.of(model, u, each, self.resampling, _STREAMS)
                 if partly is not None:
                     return partly
                 if mixed is not None:

@@ -177,8 +177,10 @@ class NodePosterior(WeightedThetas):
         expansion = jnp.hypot(expansion, jnp.minimum(gap, _FURTHEST * off))
         theta = self._joined(nodes.theta, learnt_at(nodes))
         truncation = self._beyond((theta - weights @ theta) / unit) + self._elsewhere(sd)
-        dead = weights @ jnp.any(~nodes.alive, axis=0)
-        lost = dead + jnp.sqrt(weights @ nodes.rounding)
+        # A filter that is beyond all numbers, as a node far out may be, does not know what it lost by rounding.
+        unknown = ~jnp.isfinite(nodes.rounding)
+        dead = weights @ (jnp.any(~nodes.alive, axis=0) | unknown)
+        lost = dead + jnp.sqrt(weights @ jnp.where(unknown, 0.0, nodes.rounding))
         numbers = jnp.where(jnp.isfinite(sd) & (sd > 0.0), lost, jnp.inf) * jnp.ones((2, 1))
         # An element that the support makes a constant (the diagonal of a correlation matrix) has no error.
         constant = _constants(self.parameters)

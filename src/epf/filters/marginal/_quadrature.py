@@ -33,7 +33,7 @@ from numpyro.distributions.transforms import ExpTransform, IdentityTransform, Si
 
 from epf.filters._bank import LOST, Seen
 from epf.model._laws import constraint_of, draw, log_prob, log_weight_observed, support
-from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, traced, transition_law
+from epf.model._model import StateSpaceModel, initial_law, is_new, observation_law, parameters, traced, transition_law
 from epf.model._parameters import Parameters, Values
 from epf.numerics._range import DROP, Range, where_it_matters
 
@@ -99,7 +99,7 @@ class QuadratureFilters(eqx.Module):
             return None
 
         found = traced(model, shape_and_kind)
-        if found is None or not _is_new(model, found[0]):
+        if found is None or not is_new(model, found[0]):
             return None
         return cls(parameters(model), points, *found)
 
@@ -274,10 +274,3 @@ def _kind(law: Any) -> str:
 def _known(log_density: Array) -> Array:
     """What has no number has no mass."""
     return jnp.where(jnp.isnan(log_density), -jnp.inf, log_density)
-
-
-def _is_new(model: StateSpaceModel, shape: tuple[int, ...]) -> bool:
-    """Whether the state is what the transition draws, and nothing else: `advance` gives back its argument."""
-    one = jax.ShapeDtypeStruct(shape, jnp.zeros(()).dtype)
-    program = jax.make_jaxpr(lambda x, new: advance(model, x, new))(one, one).jaxpr
-    return program.outvars == program.invars[1:]

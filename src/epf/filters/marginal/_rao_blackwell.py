@@ -11,7 +11,7 @@ the noise of a', in units of its standard deviations. The estimates of the likel
 filter, and vary less: b has no particles (Rao and Blackwell; Chen and Liu 2000, Doucet et al. 2000).
 """
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -60,6 +60,18 @@ class Rest(Wrapper):
     part: LinearPart
     p: Values
     u: Array | None
+
+    @staticmethod
+    def first(law: Distribution, part: LinearPart, key: PRNGKeyArray) -> Particle:
+        """A particle before the first observation."""
+        mean, covariance = gaussian_moments(law)
+        b, a = part.apart(mean)
+        (of_b, cross), (_, of_a) = (part.apart(rows.T) for rows in part.apart(covariance))
+        if isinstance(law, Delta):
+            return Particle(a, b, of_b)
+        lower = cholesky(of_a)
+        away, gain = lower @ jax.random.normal(key, a.shape), solve(lower, cross).T
+        return Particle(a + away, b + gain @ away, of_b - gain @ cross)
 
     def prior(self) -> dict[str, Distribution]:
         return self.model.prior()
@@ -190,6 +202,8 @@ class RaoBlackwellised(Filters):
     """How the filters of a bank work."""
 
     part: LinearPart = eqx.field(kw_only=True)
+    rest: ClassVar[type[Rest]] = Rest
+    """What others make of the rest."""
 
     @classmethod
     def of(
@@ -211,12 +225,12 @@ class RaoBlackwellised(Filters):
     ) -> "RaoBlackwellised":
         """The filters, with this part of the state as the linear one."""
         size = len(part.others) + len(part.entries) + len(part.entries) ** 2
-        proposal = traced(model, lambda p: fitting(Rest(model, part, p, u), p, jnp.zeros(size), u, even=True))
+        proposal = traced(model, lambda p: fitting(cls.rest(model, part, p, u), p, jnp.zeros(size), u, even=True))
         return cls(particles, proposal, resampling, streams=streams, part=part)
 
     def _first(self, keys: Key[Array, " particles"], model: StateSpaceModel, params: Parameters, theta: Array) -> Array:
         law = initial_law(model, params.named(theta))
-        return jax.vmap(lambda key: _first(law, self.part, key), out_axes=-1)(keys)
+        return jax.vmap(lambda key: self.rest.first(law, self.part, key).flat(), out_axes=-1)(keys)
 
     def _bank(self, *parts: Array) -> RaoBlackwellBank:
         return RaoBlackwellBank(*parts, part=self.part)
@@ -230,7 +244,7 @@ class RaoBlackwellised(Filters):
     def _moved(
         self, key: PRNGKeyArray, model: StateSpaceModel, params: Parameters, theta: Array, x: Array, y: Array, u: Any
     ) -> tuple[Array, Array, Float[Array, " particles"]]:
-        rest = Rest(model, self.part, params.named(theta), u)
+        rest = self.rest(model, self.part, params.named(theta), u)
         y, slope = rest.gaussian(y, x[:, 0])
         # Infinite where nothing gives y. The particles then move as if it were missing, without weight.
         slope = jnp.where(jnp.any(jnp.isinf(y)), -jnp.inf, slope)
@@ -241,21 +255,8 @@ class RaoBlackwellised(Filters):
     def _moved_unseen(
         self, key: PRNGKeyArray, model: StateSpaceModel, params: Parameters, theta: Array, x: Array, u: Any
     ) -> Array:
-        rest = Rest(model, self.part, params.named(theta), u)
+        rest = self.rest(model, self.part, params.named(theta), u)
         return move_unseen(even_keys(key, x.shape[-1]), rest, params, theta, x, u)[1]
 
     def _alike(self, model: StateSpaceModel, x: Array) -> Array:
         return x[: len(self.part.others) + len(self.part.entries)]
-
-
-def _first(law: Distribution, part: LinearPart, key: PRNGKeyArray) -> Float[Array, " z"]:
-    """A particle before the first observation."""
-    if isinstance(law, Delta):
-        b, a = part.apart(jnp.asarray(law.v, float))
-        return Particle(a, b, jnp.zeros((len(b), len(b)))).flat()
-    mean, covariance = gaussian_moments(law)
-    b, a = part.apart(mean)
-    (of_b, cross), (_, of_a) = (part.apart(rows.T) for rows in part.apart(covariance))
-    lower = cholesky(of_a)
-    away, gain = lower @ jax.random.normal(key, a.shape), solve(lower, cross).T
-    return Particle(a + away, b + gain @ away, of_b - gain @ cross).flat()

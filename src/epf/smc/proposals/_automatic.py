@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import constraints
 
-from epf.model._laws import constraint_of, gaussian_of, has_atoms, is_gaussian
+from epf.model._laws import constraint_of, gaussian_of, has_atoms, is_gaussian, number_of_values
 from epf.model._model import (
     StateSpaceModel,
     first_row,
@@ -19,12 +19,17 @@ from epf.model._settings import flag
 from epf.numerics._keys import root_key
 from epf.numerics._remembered import remembered
 from epf.smc.proposals._base import Bootstrap, Inputs, New, Proposal, Proposed, Row, State
+from epf.smc.proposals._enumerated import Enumerated
 from epf.smc.proposals._gaussian import Linearised, Optimal, is_linear_gaussian
 from epf.smc.proposals._not_gaussian import Defensive, Interpolated, has_scale
 
+_FEW_VALUES = 16  # of the new part: each costs a look at the observation
+
 
 class Automatic(Proposal):
-    """Optimal, linearised, defensive, interpolated or bootstrap, whichever fits: see `epf.proposals.choose_proposal(model)`.
+    """Enumerated, optimal, linearised, defensive, interpolated or bootstrap: the one that fits.
+
+    `epf.proposals.choose_proposal(model)` says which.
 
     With `even`, each part of a defensive mixture gets half of the draws: the part that a particle comes from then depends
     on the random numbers only, not on the parameters.
@@ -91,6 +96,8 @@ def fitting(model: StateSpaceModel, p: Values, x_prev: Array, u: Array | None, e
     transition = transition_law(model, p, x_prev, u)
     if has_atoms(transition):
         return Bootstrap()  # whose weights need no density of the transition
+    if 0 < number_of_values(transition) <= _FEW_VALUES:
+        return Enumerated()
     linear_gaussian = is_linear_gaussian(model, p, x_prev, u)
     if is_gaussian(gaussian_of(transition)[0]):
         return Optimal() if linear_gaussian and is_gaussian(transition) else Linearised()
