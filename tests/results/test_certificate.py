@@ -65,6 +65,15 @@ def test_one_island_cannot_tell_its_error():
     assert np.isnan(result.error.worst)
 
 
+def test_a_good_verdict_says_the_largest_error_of_a_mean_and_of_an_sd():
+    means, sds = (0.07, 0.11), (0.08, 0.02)
+    one = Certificate(("top", "shock"), {**{name: np.zeros((2, 2)) for name in PARTS}, "bias": np.array([means, sds])})
+    assert judge_error(one).level == 0
+    assert judge_error(one).sentence == (
+        "At most, the mean of shock may be off by 0.11 posterior sds, the sd of top by 8%."
+    )
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_the_verdict_names_the_part_that_is_large_and_what_helps(part):
     good, doubtful, bad = (made(**{part: (share * MEAN_LIMIT, 0.0)}) for share in (0.9, 1.5, 3.0))

@@ -121,6 +121,13 @@ def test_the_verdict_says_what_is_wrong(result):
     _, y = epf.simulate(known, {}, steps=20, seed=1)
     exact = epf.fit(known, y, epf.Kalman())
     assert judge(exact).word == "good"
+    by_particles = epf.fit(known, y, epf.SIR(100))
+    ess = np.full(20, 50.0, np.float32)
+    assert judge(changed(by_particles, lambda r: r.info.ess, ess)).word == "good"
+    ess[7] = 1.5
+    found = judge(changed(by_particles, lambda r: r.info.ess, ess))
+    assert found.word == "doubtful"
+    assert "1.5 effective particles stood for the state" in str(found)
     assert len(exact.plot_states()) == 2
     with pytest.raises(SettingError, match="no unknown parameter"):
         exact.plot_density()

@@ -303,13 +303,16 @@ def _call(model: StateSpaceModel, method: str, *arguments: Any, **time: Any) -> 
         raise ModelError(
             f"{where}{line_of(error)} uses a parameter, a state or an input where Python needs a plain value "
             f"({type(error).__name__}): "
-            "write jnp.where in place of if, jnp.stack([...]) in place of a list, and jax.numpy in place of math and numpy."
+            "write jnp.where in place of if, jnp.stack([...]) in place of a list, jnp.asarray(table)[i] for a NumPy table, "
+            "and jax.numpy in place of math and numpy."
         ) from error
     except Exception as error:
         no_inputs = "NoneType" in str(error) and len(arguments) == 3 and arguments[-1] is None
         remedy = "correct the method"
         if no_inputs:
             remedy = "its u is None, so give inputs (inputs=... in Python, --inputs on the command line)"
+        if isinstance(error, TypeError) and "Indexer must have integer" in str(error):
+            remedy = "states, inputs and parameters are floats, so write i.astype(int) for an index"
         if isinstance(error, TypeError) and f".{method}()" in str(error) and "positional argument" in str(error):
             remedy = f"declare it as def {method}({_SIGNATURES[method]})"
         raise ModelError(f"{where}{line_of(error)} failed ({reason(error)}): {remedy}.") from error

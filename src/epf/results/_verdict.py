@@ -24,6 +24,7 @@ _GOOD_RHAT, _BAD_RHAT = 1.01, 1.1
 _ENOUGH_DRAWS = 400  # effective (Vehtari, Gelman, Simpson, Carpenter and Burkner 2021)
 _LOW_ACCEPTANCE = 0.05
 _FEW_PARTICLES = 16  # four islands of four
+_FEW_EFFECTIVE = 8  # particles at a step, where the state is all that is not known
 MEAN_LIMIT, SD_LIMIT = 0.2, 0.12  # errors of a mean in posterior sds, and of an sd, up to which an answer is good
 _LEAVE_IT = "or name no method and give a larger budget in seconds (budget=600, or --budget 600)"
 # Read in Python and on the command line alike.
@@ -105,7 +106,13 @@ def judge_run(
     error: Certificate, total: int, collapsed: Flagged, invalid: Flagged, ess: Any, facts: MethodFacts
 ) -> Verdict:
     """The verdict on `total` steps of a filter."""
-    flags, particles = _flags(total, collapsed, invalid), _particles(facts.weighted_particles, np.asarray(ess, float))
+    flags, ess = _flags(total, collapsed, invalid), np.asarray(ess, float)
+    particles = _particles(facts.weighted_particles, ess)
+    if not error.labels and particles and np.nanmin(ess) < _FEW_EFFECTIVE:  # no certificate tells of it
+        sentence = (
+            f"At one step at least, {np.nanmin(ess):.1f} effective particles stood for the state: use more particles."
+        )
+        particles.append(Caveat(1, f"{sentence} States and evidence may be wrong."))
     return _worst_first([judge_error(error, facts.remedies), *flags, *particles, *facts.caveats])
 
 
@@ -157,9 +164,12 @@ def judge_error(error: Certificate, remedies: Mapping[str, str] = MappingProxyTy
         return Caveat(1, "The error of this answer was not measured: compare it with a run that names no method.")
     share = np.maximum(mean / MEAN_LIMIT, sd / SD_LIMIT)
     worst = int(np.argmax(share))
-    off = _off(error.labels[worst], mean[worst], sd[worst])
     if share[worst] <= 1.0:
-        return Caveat(0, f"At most, {off}.")
+        first, second = int(np.argmax(mean)), int(np.argmax(sd))
+        whose = "its sd" if first == second else f"the sd of {error.labels[second]}"
+        known = f"the mean of {error.labels[first]} may be off by {mean[first]:.2g} posterior sds"
+        return Caveat(0, f"At most, {known}, {whose} by {sd[second]:.0%}.")
+    off = _off(error.labels[worst], mean[worst], sd[worst])
     part = cause({name: values[:, worst] for name, values in error.parts.items()})
     why = "mostly from" if np.isfinite(share[worst]) else "because of"
     level = 1 if share[worst] <= 2.0 else 2
