@@ -261,7 +261,7 @@ def test_a_stream_that_misses_a_mode_says_so_and_gets_it(small, monkeypatch, tmp
         _growth,
         "missed",
         lambda present, elsewhere, share, accuracy, where: Missed(
-            Modes(present.method, (where(),)), Caveat(1, sentence)
+            Modes(present.method, (where(),)), Caveat(1, sentence), np.ones((2, 1))
         ),
     )
     stream = fed(epf.Stream(Timed()), 9)

@@ -238,10 +238,10 @@ def test_the_share_of_two_runs():
     assert share_of(-10.0, -2000.0) == 1.0
 
 
-def answer(method, log_evidence, mean, error=0.05, seconds=1.0, **settings):
+def answer(method, log_evidence, mean, error=0.05, seconds=1.0, sd=1.0, **settings):
     """What a search looks at in a result: nodes at some place, an answer and its error."""
     found = {name: np.full((2, 2), error if name == "expansion" else 0.0) for name in PARTS}
-    record = SimpleNamespace(mean=np.array([[mean, 0.0]]), sd=np.ones((1, 2)))
+    record = SimpleNamespace(mean=np.array([[mean, 0.0]]), sd=np.array([[sd, 1.0]]))
     bound, state = nodes()
     facts = {"seconds_of_steps": seconds, "interrupted": False, "settings": {"filters": "Kalman", **settings}}
     facts |= {"method_facts": MethodFacts(), "parameters": parameters(MovingAverage()), "log_evidence": log_evidence}
@@ -249,9 +249,19 @@ def answer(method, log_evidence, mean, error=0.05, seconds=1.0, **settings):
     return SimpleNamespace(error=error, record=record, bound=bound, state=state, method=method, **facts)
 
 
-def searched(elsewhere, modes=None, first=0.05, far=(-30.0, 0.0), **settings):
-    """A first run at a = 0, and what those that follow it find: their log-evidence, relative to it, and the mean of a."""
+def both_modes(log_evidence, mean):
+    """Mean and sd of a mode at 0 and another with this log-evidence."""
+    share = 1.0 / (1.0 + np.exp(-log_evidence))
+    return share * mean, np.sqrt(1.0 + share * (1.0 - share) * mean**2)
+
+
+def searched(elsewhere, modes=None, first=0.05, far=(-30.0, 0.0), together=None, **settings):
+    """A first run at a = 0, and what those that follow it find: their log-evidence, relative to it, and the mean of a.
+
+    Nodes at both modes have the mean and sd of both, or what they have `together`.
+    """
     ran = []
+    mean, sd = together or both_modes(*max(elsewhere, far))
 
     def run(method):
         ran.append(method)
@@ -261,7 +271,7 @@ def searched(elsewhere, modes=None, first=0.05, far=(-30.0, 0.0), **settings):
         if isinstance(method, Modes):
             if modes is None:
                 raise NumericalError("At t = 7 there was no number: look at the laws.", time=7)
-            return answer(method, 0.0, 2.0, error=modes)
+            return answer(method, 0.0, mean, error=modes, sd=sd)
         return answer(method, 0.0, 0.0, error=first)
 
     result, search = reach(METHOD, run, 0.1, **{"budget": 60.0, **settings})
@@ -286,6 +296,15 @@ def test_a_mode_elsewhere_gets_nodes_of_its_own_and_what_is_left_is_looked_at_ag
     assert doubts == []
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.95, 1.0])
+def test_nodes_at_both_modes_that_do_not_have_both_are_doubted(share):
+    """They went to what a look had found, and lost it again: one of the two is wrong."""
+    mean, sd = both_modes(-1.0, 5.0)
+    _, ran, _, doubts = searched((-1.0, 5.0), modes=0.05, together=(share * mean, 1.0 + share * (sd - 1.0)))
+    assert "Modes" in ran
+    assert [doubt[:35] for doubt in doubts] == (["A look elsewhere found that a has me"[:35]] if share < 0.9 else [])
+
+
 def test_nodes_at_each_mode_are_as_many_as_there_is_time_for():
     """Nodes at two modes at once need to be many; nodes at one mode each do not."""
     ran = []
@@ -295,7 +314,8 @@ def test_nodes_at_each_mode_are_as_many_as_there_is_time_for():
         if isinstance(method, Elsewhere):
             return answer(method, *((-1.0, 5.0) if len(method.ellipses) == 1 else (-30.0, 0.0)))
         if isinstance(method, Modes):
-            return answer(method, 0.0, 2.0, error=0.05, seconds=2.0)
+            mean, sd = both_modes(-1.0, 5.0)
+            return answer(method, 0.0, mean, error=0.05, seconds=2.0, sd=sd)
         few = method == METHOD
         return answer(method, 0.0, 0.0, error=0.25 if few else 0.05, seconds=1.0 if few else 40.0)
 
@@ -419,6 +439,9 @@ def test_what_a_look_of_few_points_claims_is_checked_by_a_larger_one(claim, then
             if larger and then > 0.0:  # not sure
                 return answer(method, claim, 5.0, error=then, seconds=50.0, points="32")
             return answer(method, then if larger else claim, 5.0, error=0.05 if larger else 0.7, points="32")
+        if isinstance(method, Modes):
+            mean, sd = both_modes(then, 5.0)
+            return answer(method, 0.0, mean, sd=sd, points="32")
         return answer(method, -30.0 if isinstance(method, Elsewhere) else 0.0, 0.0, points="32")
 
     result, search = reach(METHOD, run, 0.1, 60.0)

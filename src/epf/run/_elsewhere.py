@@ -66,6 +66,24 @@ class Missed(NamedTuple):
 
     method: Modes
     doubt: Caveat
+    answer: np.ndarray
+    """Means and sds of the two answers together, shape (2, p)."""
+
+    def lost(self, modes: Round, allowed: float) -> list[Caveat]:
+        """Doubts about nodes at several modes that do not have what a look had found, by more than is `allowed`."""
+        (mean, sd), found = self.answer, modes.answer
+        apart = np.max(np.abs(found - self.answer), axis=0) / np.where(sd > 0.0, sd, np.inf)
+        i = int(np.nanargmax(np.nan_to_num(apart)))
+        if not apart[i] > allowed:
+            return []
+        label = modes.error.labels[i]
+        one, other = (f"mean {m[i]:.3g} and sd {s[i]:.2g}" for m, s in ((mean, sd), found))
+        return [
+            Caveat(
+                1,
+                f"A look elsewhere found that {label} has {one}, and nodes that went there found {other}: one is wrong.",
+            )
+        ]
 
 
 def missed(
@@ -87,7 +105,7 @@ def missed(
     # The mode that was found gets an ellipse: outside of it, nodes find the others as they did before.
     known, found = getattr(chosen.method, "ellipses", ()), where()
     assert found is not None
-    return Missed(Modes(core(chosen.method), (*known, found)), Caveat(1, sentence))
+    return Missed(Modes(core(chosen.method), (*known, found)), Caveat(1, sentence), np.stack([mean, sd]))
 
 
 def log_evidence_of(found: float, bound: Any) -> float:

@@ -37,6 +37,10 @@ class Search:
         self._failed: list[Caveat] = []
         self._missing: dict[str, Caveat] = {}
         """What each look has found, until there are nodes."""
+        self._found: Missed | None = None
+        """What the last of them has found that changes the answer."""
+        self._lost: list[Caveat] = []
+        """That nodes which went there do not have it."""
         self._near: Elsewhere | None = None
         self._looks: list[Elsewhere] = []
         """Those that are still to be made."""
@@ -57,6 +61,9 @@ class Search:
         if result.interrupted:  # it has seen fewer observations: it contradicts nothing
             one = one._replace(answer=np.full_like(one.answer, np.nan))
         if self._missing and is_sure(_worst(result)) and not result.interrupted:
+            if self._found is not None and self._chosen is not None:
+                errors = sum(run.error.worst for run in (one, self._chosen))
+                self._lost = self._found.lost(one, self._accuracy + errors)
             # The answers without that mode are no longer in question.
             self.rounds, self.best, self._missing = [], None, {}
         self.rounds.append(one)
@@ -83,7 +90,7 @@ class Search:
 
         Of two that contradict each other one certificate is wrong, and nobody knows which.
         """
-        return [*self._missing.values(), *self._failed, *self._contradictions()]
+        return [*self._missing.values(), *self._lost, *self._failed, *self._contradictions()]
 
     def _contradictions(self) -> list[Caveat]:
         others = [one for one in self.rounds if one is not self._chosen]
@@ -147,7 +154,7 @@ class Search:
         self.notes.append(f"{where}: {share:.1g} of the posterior")
         if found is None:
             return self._next_look()
-        self._looks = []
+        self._looks, self._found = [], found
         if self._only:
             self._missing[where] = Caveat(
                 found.doubt.level, f"{found.doubt.sentence} Name no method: nodes go there too then."
