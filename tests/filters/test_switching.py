@@ -105,3 +105,18 @@ def test_other_states_have_other_particles(model):
 def test_a_start_that_is_known():
     model = Membrane(dist.Delta(jnp.array([1.0, 0.0, 0.0]), event_dim=1))
     assert "Kalman filter of x[1], x[2]" in epf.MarginalEPF(16, nodes=8).bind(model).describe()["filters"]
+
+
+class Lagging(Membrane):
+    """`advance` makes the state of another new part: that is no state of categories and numbers as it was drawn."""
+
+    def transition(self, p, x, u):
+        laws = super().transition(p, x, u).laws
+        return epf.Sensors(*laws[:2])
+
+    def advance(self, x, new):
+        return jnp.stack([new[0], new[1], 0.5 * x[2] + 0.1])
+
+
+def test_a_new_part_of_another_shape_is_left_to_particles():
+    assert "Kalman filter of" not in epf.MarginalEPF(16, nodes=8).bind(Lagging()).describe().get("filters", "")

@@ -79,12 +79,10 @@ class SwitchingFilters(RaoBlackwellised):
 def switching_part(model: StateSpaceModel, u: Array | None) -> LinearPart | None:
     """The numbers of a state whose other components are categories, if they are linear and Gaussian given those."""
     shape = state_shape(model)
-    if len(shape) != 1 or not is_new(model, shape):
-        return None
 
     def found(p: Values) -> LinearPart | None:
         first, law = initial_law(model, p), transition_law(model, p, jnp.zeros(shape), u)
-        if not isinstance(law, Sensors):
+        if not isinstance(law, Sensors) or law.event_shape != shape or not is_new(model, shape):
             return None
         few = [number_of_values(one) > 0 for one in law.laws]
         alike = isinstance(first, Delta) or (
