@@ -90,7 +90,8 @@ class Nodes(eqx.Module):
             (none, jnp.ones_like(none) / len(none), jnp.zeros(()), none),
         )
         lookouts = Lookouts.placed(images, proposal, changes, white.shape[0], streams)
-        found = many, Compensated.zero(), many, none, none, *(jnp.asarray(0),) * 2, *weights, lookouts, None
+        zero = jnp.asarray(0)
+        found = many, Compensated.zero(), many, none, none, zero, zero, *weights, lookouts, None
         return cls(
             proposal, white, z, jax.vmap(params.constrain)(z), log_ratio, white_log_density(white) + extra, *found
         )

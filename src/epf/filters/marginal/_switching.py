@@ -68,11 +68,9 @@ class SwitchingFilters(RaoBlackwellised):
 
     rest: ClassVar[type[Rest]] = Regimes
 
-    @classmethod
-    def of(cls, model: StateSpaceModel, u: Array | None, *settings: Any) -> "SwitchingFilters | None":
-        """The filters for this model, or None if its state is something else."""
-        part = switching_part(model, u)
-        return None if part is None else cls.given(model, part, u, *settings)
+    @staticmethod
+    def part_of(model: StateSpaceModel, u: Array | None) -> LinearPart | None:
+        return switching_part(model, u)
 
 
 @remembered
