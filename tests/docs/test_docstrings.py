@@ -18,6 +18,7 @@ import epf
 from epf.results._answer import Answer
 from epf.results._certificate import Certificate
 from epf.results._forecast import Forecast
+from epf.results._replicates import Replicates
 from epf.results._residuals import Residuals
 from epf.results._verdict import Verdict
 from epf.run._smooth import Smoothed
@@ -25,7 +26,7 @@ from epf.run.watch._watch import Watch
 
 pytest.importorskip("matplotlib").use("Agg")
 
-RETURNED = (Answer, Forecast, Residuals, Certificate, Verdict, Smoothed, Watch)
+RETURNED = (Answer, Forecast, Replicates, Residuals, Certificate, Verdict, Smoothed, Watch)
 NEEDS = {
     "epf.from_statsmodels": "statsmodels",
     "epf.to_river": "river",

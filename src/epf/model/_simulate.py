@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from epf.errors import NumericalError
 from epf.model._check import check_inputs, check_model
@@ -49,10 +49,7 @@ def simulate(
     return x, y
 
 
-@compiled
-def _simulate(
-    model: StateSpaceModel, p: Values, root: PRNGKeyArray, times: Array, us: Array | None
-) -> tuple[Array, Array]:
+def _path(model: StateSpaceModel, p: Values, root: PRNGKeyArray, times: Array, us: Array | None) -> tuple[Array, Array]:
     def step(x: Array, at: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
         t, u = at
         move, observe = jax.random.split(step_key(root, t))
@@ -61,3 +58,15 @@ def _simulate(
 
     x_0 = draw(initial_law(model, p), step_key(root, 0))
     return jax.lax.scan(step, x_0, (times, us))[1]
+
+
+_simulate = compiled(_path)
+
+
+@compiled
+def simulate_many(
+    model: StateSpaceModel, thetas: Float[Array, "draws p"], key: PRNGKeyArray, times: Array, us: Array | None
+) -> Float[Array, "draws steps *y"]:
+    """Observations for each theta, from the model's start on."""
+    roots = jax.random.split(key, len(thetas))
+    return jax.vmap(lambda theta, root: _path(model, parameters(model).named(theta), root, times, us)[1])(thetas, roots)

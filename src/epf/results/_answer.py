@@ -17,6 +17,7 @@ from epf.model._settings import require_number
 from epf.offline._base import Offline
 from epf.posterior._posterior import Posterior
 from epf.results._forecast import Forecast, forecast
+from epf.results._replicates import Replicates, replicates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +42,8 @@ class Answer(Generic[Method, Rows]):
         ((2,), (100,))
         >>> list(result.summary().columns)
         ['mean', 'sd', '5%', '50%', '95%']
+        >>> result.replicates(y, num_samples=5).y.shape  # (draws, T)
+        (5, 20)
         >>> result.forecast(steps=3).y.shape  # (draws, steps)
         (1000, 3)
         >>> result.posterior.mean == result.mean
@@ -130,6 +133,10 @@ class Answer(Generic[Method, Rows]):
         warn_of_gap(inputs, self.dates, "inputs")
         ahead = forecast(self.model, self.posterior, self.num_observations, steps, inputs, num_samples, seed)
         return ahead._replace(dates=next_dates(self.dates, steps))
+
+    def replicates(self, y: Any, inputs: Any = None, num_samples: int = 200, seed: int = 0) -> Replicates:
+        """Whole series like `y` (T, *observation) from the posterior, for checks of the model: see `Replicates.share`."""
+        return replicates(self, y, inputs, num_samples, seed)
 
     def plot_density(self, names: Any = None, truth: dict[str, Any] | None = None, ax: Any = None) -> Any:
         """The posterior density of each parameter, with its prior."""
