@@ -170,6 +170,22 @@ def test_a_machine_at_rest_that_begins_to_move(rest):
     assert not np.any(result.record.info.collapsed)
 
 
+class TwoDials(AtRest):
+    """The second dial has noise of a known size, and tells nothing of s."""
+
+    def observation(self, p, x, u):
+        return epf.Sensors(dist.Normal(x, p.s), dist.Normal(0.0, 1.0))
+
+
+def test_an_outlier_that_is_as_unlikely_everywhere_moves_no_node():
+    rng = np.random.default_rng(1)
+    y = np.stack([np.cumsum(0.3 * rng.normal(size=100)) + 0.3 * rng.normal(size=100), rng.normal(size=100)], axis=1)
+    y[-1, 1] = 60.0
+    result = epf.fit(TwoDials(), y, epf.MarginalEPF(nodes=32), progress=False)
+    assert int(result.state.restarted) == 0
+    assert result.verdict.word == "good"
+
+
 def test_a_filter_beyond_all_numbers_costs_no_more_than_its_weight():
     """A node far out does not know what it lost by rounding."""
     stream = epf.Stream(AtRest(), epf.MarginalEPF(nodes=32))

@@ -5,7 +5,7 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf.errors import DataError, EPFWarning
+from epf.errors import DataError, EPFWarning, SettingError
 from models import AR
 
 
@@ -61,6 +61,10 @@ def test_what_the_model_lacks_shows(result, series):
     assert found.share(lambda y: 1.0) == 0.5
     with pytest.raises(DataError, match=r"such as np\.nanmax"):
         found.share(np.max)
+    with pytest.raises(DataError, match="of 200 of 200 replicates is NaN"):
+        found.share(lambda y: 0.0 if y is found.seen else np.nan)
+    with pytest.raises(SettingError, match="a function of one series to a number"):
+        found.share(np.abs)
 
 
 def test_the_picture_has_the_replicates_and_the_series(result, series):

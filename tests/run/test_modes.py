@@ -15,7 +15,7 @@ from scipy.stats import halfnorm, norm
 
 import epf
 from epf.errors import NumericalError, UnsupportedModelError
-from epf.filters._base import start
+from epf.filters._base import Caveat, start
 from epf.filters._modes import FAR, Elsewhere, Modes, ellipse_of
 from epf.filters.marginal._distribution import SkewStudent
 from epf.filters.marginal._region import MOST, Region
@@ -23,7 +23,7 @@ from epf.model._model import parameters
 from epf.results._certificate import PARTS, Certificate
 from epf.results._verdict import MethodFacts
 from epf.run._default import Round
-from epf.run._elsewhere import farther, log_evidence_of, look, missed, share_of
+from epf.run._elsewhere import Missed, farther, log_evidence_of, look, missed, share_of
 from epf.run._search import reach
 from models import AR
 
@@ -303,6 +303,16 @@ def test_nodes_at_both_modes_that_do_not_have_both_are_doubted(share):
     _, ran, _, doubts = searched((-1.0, 5.0), modes=0.05, together=(share * mean, 1.0 + share * (sd - 1.0)))
     assert "Modes" in ran
     assert [doubt[:35] for doubt in doubts] == (["A look elsewhere found that a has me"[:35]] if share < 0.9 else [])
+
+
+def test_an_entry_that_is_always_the_same_is_not_lost():
+    """The diagonal of a correlation matrix is one, with an sd of rounding."""
+    expected = np.array([[1.0, 5.0], [3e-8, 2.0]])
+    found = Missed(Modes(METHOD, (HERE,)), Caveat(1, ""), expected)
+    one = Round.of(METHOD, answer(METHOD, 0.0, 1.0 + 2e-7, sd=6e-8))
+    same = one._replace(answer=np.array([[1.0 + 2e-7, 5.0], [6e-8, 2.0]]))
+    assert found.lost(same, 0.2) == []
+    assert len(found.lost(same._replace(answer=np.array([[1.0, 7.0], [6e-8, 2.0]])), 0.2)) == 1
 
 
 def test_nodes_at_each_mode_are_as_many_as_there_is_time_for():

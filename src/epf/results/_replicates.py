@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epf.errors import DataError, SettingError
+from epf.errors import DataError, SettingError, reason
 from epf.model._series import check_series
 from epf.model._settings import check_seed, require_count, require_memory
 from epf.model._simulate import simulate_many
@@ -40,10 +40,20 @@ class Replicates(NamedTuple):
 
     def statistics(self, statistic: Callable[[np.ndarray], Any]) -> tuple[np.ndarray, float]:
         """The statistic, a function of one series to a number, of each replicate and of the series that was seen."""
-        found = np.array([float(statistic(one)) for one in (*self.y, self.seen)])
+        try:
+            found = np.array([float(statistic(one)) for one in (*self.y, self.seen)])
+        except (TypeError, ValueError) as error:
+            raise SettingError(
+                f"The statistic failed ({reason(error)}): give a function of one series to a number."
+            ) from error
         if not np.isfinite(found[-1]):
             raise DataError(
                 f"The statistic of your series is {found[-1]}: missing values are NaN, so use functions such as np.nanmax."
+            )
+        if undefined := int(np.sum(np.isnan(found))):
+            raise DataError(
+                f"The statistic of {undefined} of {len(self.y)} replicates is NaN: the model diverges for some of the "
+                "posterior's thetas, or the statistic does not allow for their values."
             )
         return found[:-1], float(found[-1])
 

@@ -68,12 +68,17 @@ class Round(NamedTuple):
         errors = self.error.total, other.error.total
         far = means > 2.0 * (errors[0][0] * self.answer[1] + errors[1][0] * other.answer[1])
         far |= logs > 2.0 * (errors[0][1] + errors[1][1])
-        varies = np.maximum(self.answer[1], other.answer[1]) > _ROUNDING * np.abs(self.answer[0])
+        varies = vary(np.maximum(self.answer, other.answer))
         return far & varies & (np.maximum(errors[0][1], errors[1][1]) < 1.0)
 
     def __str__(self) -> str:
         worst = f"{self.error.worst:.2g}" if np.isfinite(self.error.worst) else "not known"
         return f"{size_of(self.method, self.inside)}: error {worst} ({WORDS[self.error.largest_part]})"
+
+
+def vary(answer: np.ndarray) -> np.ndarray:
+    """Which parameters are not always the same, by their means and sds (2, p): an sd may be no more than rounding."""
+    return answer[1] > _ROUNDING * np.abs(answer[0])
 
 
 def choose(model: StateSpaceModel, u: Array | None) -> Filter:

@@ -22,7 +22,7 @@ from epf.filters._modes import FAR, NEAR, Ellipse, Elsewhere, Modes, ellipse_of,
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.filters.marginal._region import MOST
 from epf.model._prior_draws import PRIOR_DRAWS
-from epf.run._default import Round, core
+from epf.run._default import Round, core, vary
 
 SURE = 0.3  # posterior sds: with a larger error nodes are not at one mode, and the verdict says enough
 _NEGLIGIBLE = 1e-5  # of the posterior, however far away it is
@@ -72,8 +72,8 @@ class Missed(NamedTuple):
     def lost(self, modes: Round, allowed: float) -> list[Caveat]:
         """Doubts about nodes at several modes that do not have what a look had found, by more than is `allowed`."""
         (mean, sd), found = self.answer, modes.answer
-        apart = np.max(np.abs(found - self.answer), axis=0) / np.where(sd > 0.0, sd, np.inf)
-        i = int(np.nanargmax(np.nan_to_num(apart)))
+        apart = np.nan_to_num(np.max(np.abs(found - self.answer), axis=0) / np.where(vary(self.answer), sd, np.inf))
+        i = int(np.argmax(apart))
         if not apart[i] > allowed:
             return []
         label = modes.error.labels[i]

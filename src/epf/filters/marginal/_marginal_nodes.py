@@ -49,7 +49,7 @@ _NOISY = 2.0  # squared nats, of the mean of a node's streams, without what all 
 _PROGRESS = 0.8  # new nodes help if this share of their effective number is above that of the old
 _HIGHER = 1.0  # nats of evidence that new nodes must have found more, to be better in any case
 _UNKNOWN = 1e12  # squared nats: how far an answer is off without an observation that other nodes might explain
-_SHOCK = 1e3  # nats of evidence that are lost with an observation which no node can explain
+_SHOCK = 1e3  # nats of evidence that are lost with an observation which is beyond the nodes
 _NARROWER = 0.5  # log of the squared volume, by which new nodes must be closer together to be better in any case
 
 
@@ -244,7 +244,9 @@ class MarginalNodes(ReplayingFilter):
         better = first | more | (as_many & (higher | narrower | (nodes.effective > old.effective)))
         kept = jax.lax.cond(better, lambda: nodes, lambda: old)
         stalled = ~more & ~higher & ~narrower & (_PROGRESS * nodes.effective < old.effective)
-        unexplained = (nodes.set_aside > was.set_aside) | (nodes.evidence < was.evidence - _SHOCK)
+        # An outlier that is as unlikely at all nodes costs evidence, and says nothing of where the posterior is.
+        beyond = (nodes.evidence < was.evidence - _SHOCK) & (nodes.effective < _FEW * self.nodes)
+        unexplained = (nodes.set_aside > was.set_aside) | beyond
         # Again after an eighth more observations, so that all these replays together cost as much as nine.
         astray = first & self.moves & unexplained & (state.t >= 1.125 * state.restarted)
         return MarginalState(

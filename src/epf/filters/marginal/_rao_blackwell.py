@@ -77,7 +77,7 @@ class Rest(Wrapper):
         return self.model.prior()
 
     def initial(self, p: Any) -> Distribution:
-        raise NotImplementedError  # `RaoBlackwellised` draws it
+        raise NotImplementedError  # `first` draws a particle
 
     def transition(self, p: Any, x: Any, u: Any, t: Any = None) -> Distribution:
         """The noise of the rest, in standard deviations."""

@@ -145,9 +145,8 @@ def symmetries_of(model: StateSpaceModel, u: Array | None) -> Symmetries:
         for points in (_FEW, _MANY):
             changes = trial.holding(changes, points)
         theta = np.asarray(scattered_theta(params, trial.free[0][0]))
-    kept = {
-        _image(theta, change): change for change in reversed(changes)
-    }  # of several changes of the state the first will do
+    # Of several changes of the state the first will do.
+    kept = {_image(theta, change): change for change in reversed(changes)}
     group = _closed(list(kept.values()), theta, size, len(values))
     return Symmetries.of(group, values) if 1 < len(group) <= _MOST_IMAGES else none
 
