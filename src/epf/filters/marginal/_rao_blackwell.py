@@ -11,7 +11,7 @@ the noise of a', in units of its standard deviations. The estimates of the likel
 filter, and vary less: b has no particles (Rao and Blackwell; Chen and Liu 2000, Doucet et al. 2000).
 """
 
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -208,7 +208,7 @@ class RaoBlackwellised(Filters):
     @classmethod
     def of(
         cls, model: StateSpaceModel, u: Array | None, particles: int, resampling: Resampling, streams: int
-    ) -> Self | None:
+    ) -> "RaoBlackwellised | None":
         """The filters for this model, or None if no part of its state is linear given the rest."""
         part = cls.part_of(model, u)
         return None if part is None else cls.given(model, part, u, particles, resampling, streams)
@@ -227,7 +227,7 @@ class RaoBlackwellised(Filters):
         particles: int,
         resampling: Resampling,
         streams: int,
-    ) -> Self:
+    ) -> "RaoBlackwellised":
         """The filters, with this part of the state as the linear one."""
         size = len(part.others) + len(part.entries) + len(part.entries) ** 2
         proposal = traced(model, lambda p: fitting(cls.rest(model, part, p, u), p, jnp.zeros(size), u, even=True))
