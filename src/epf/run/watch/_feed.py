@@ -4,8 +4,8 @@ After an update the stream leaves a note of the step (`push`, a few microseconds
 five times a second at most. It works with a shallow copy of the stream: arrays of JAX are never changed, so it may compute
 with them while the stream goes on. Means and sds of a step take about as long as the step; further quantiles, densities
 and one-step forecasts longer. Summaries of steps, posts and closer looks each have an allowance of time (`_allowance.py`):
-where updates come slowly every step has them, and where they come fast some do. The copy and the note keep the states of two
-more steps alive.
+where updates come slowly every step has them, and where they come fast some do. The copy keeps the state of one more step
+alive, and the note that of another while a closer look is near.
 """
 
 import time
@@ -86,6 +86,8 @@ class Feed:
         self._stream, self._latest = stream, _copied(stream)
         self._last: tuple[int, Any, Any] = -1, None, None
         """The number of the last update, what was before it, and its inputs; one object, so that they belong together."""
+        self._keeps_last = True
+        """Whether a closer look may come soon. To keep a state alive costs more than the rest of `push`."""
         self._usual = Usual()
         self._looked = -1
         self._look: Look | None = None
@@ -112,7 +114,8 @@ class Feed:
         clock, t = self._now(), stream.num_observations
         if clock >= self._summaries.opens:
             self._records[t] = self._summarised(stream, ys)
-        self._last = t, (stream._stepper, before), row
+        if self._keeps_last:
+            self._last = t, (stream._stepper, before), row
         info = fields(stream._info)
         numbers = info["log_evidence"].item(), stream.log_evidence, info["ess"].item(), info["collapsed"].item()
         self.note((t, clock, seconds, *numbers, *ys.ravel().tolist()))
@@ -181,6 +184,7 @@ class Feed:
     def _run(self) -> None:
         while not self._stopped.wait(min(max(self._posts.wait, _SECONDS), self._longest())):
             self._posts.spend(self.publish())
+            self._keeps_last = self._looks.wait < 2.0 * _SECONDS
             if not self._looks.wait and self._latest.num_observations != self._looked:
                 first, began = self._look is None, time.thread_time()
                 self._look_closely()
