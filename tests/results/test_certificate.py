@@ -1,10 +1,12 @@
 """Certificates of runs that are wrong: they are not called good, and the warning says what helps."""
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import epf
 from epf.errors import AccuracyWarning
+from epf.model._parameters import Parameters
 from epf.results._certificate import PARTS, Certificate, cause
 from epf.results._verdict import MEAN_LIMIT, REMEDIES, SD_LIMIT, judge_error
 from methods import FILTERS
@@ -113,3 +115,14 @@ def test_a_part_that_is_known_explains_one_that_is_not():
     assert cause({**parts, "monte_carlo": infinite, "expansion": large}) == "expansion"
     assert cause({**parts, "monte_carlo": np.full((2, 1), np.nan), "expansion": large}) == "expansion"
     assert cause({**parts, "monte_carlo": 2.0 * large, "expansion": large}) == "monte_carlo"
+
+
+def test_a_prior_without_variance_is_named_as_a_cause():
+    """The posterior of HalfCauchy that no data touch has no mean: more particles find none."""
+    params = Parameters({"a": dist.HalfCauchy(1.0), "b": dist.StudentT(2.0).expand([2]).to_event(1), "c": dist.InverseGamma(1.0)})
+    assert params.without_variance == ("a", "b[0]", "b[1]", "c")
+    others = {"d": dist.HalfNormal(1.0), "e": dist.Categorical(np.ones(2) / 2), "f": dist.LKJCholesky(2)}
+    assert Parameters(others).without_variance == ()
+    assert "HalfNormal" in judge_error(made(monte_carlo=[0.5, 0.1])._replace(without_variance=("a",))).sentence
+    assert "HalfNormal" not in judge_error(made(monte_carlo=[0.5, 0.1])).sentence
+    assert "HalfNormal" not in judge_error(made(monte_carlo=[0.1, 0.1])._replace(without_variance=("a",))).sentence

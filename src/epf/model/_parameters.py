@@ -144,6 +144,13 @@ class Parameters(eqx.Module):
         return sum((log_prob(prior, values[name]) for name, prior in self.priors.items()), start=jnp.zeros(()))
 
     @property
+    def without_variance(self) -> tuple[str, ...]:
+        """The labels of elements whose prior has no variance: Cauchy's, Student's with two degrees of freedom or fewer."""
+        found = {name: _variance(prior) for name, prior in self.priors.items()}
+        lost = np.concatenate([np.zeros(0), *(~np.isfinite(np.ravel(variance)) for variance in found.values())])
+        return tuple(label for label, one in zip(self.labels, lost, strict=True) if one)
+
+    @property
     def discrete(self) -> tuple[str, ...]:
         """The names of the parameters with a discrete prior."""
         return tuple(name for name, prior in self.priors.items() if support(prior).is_discrete)
@@ -305,3 +312,14 @@ def _bijection(name: str, prior: Distribution) -> Any:
             f"This method needs unbounded coordinates, and the support of {name!r} ({type(prior).__name__}) has no map to "
             "them: use epf.SIR, or epf.fix to make it known."
         ) from None
+
+
+def _variance(prior: Distribution) -> np.ndarray:
+    """The variance of each element; zero where NumPyro has no formula."""
+    try:
+        found = np.asarray(prior.variance, float)
+    except ZeroDivisionError:  # NumPyro's inverse gamma of shape 1
+        found = np.asarray(np.inf)
+    except (NotImplementedError, AttributeError, ValueError):
+        found = np.asarray(0.0)
+    return np.broadcast_to(0.0 if support(prior).is_discrete else found, prior.event_shape)

@@ -35,6 +35,8 @@ class Certificate(NamedTuple):
     labels: tuple[str, ...]
     parts: dict[str, np.ndarray]
     """By cause: an array of shape (2, p), with the error of the mean and of the sd of each parameter."""
+    without_variance: tuple[str, ...] = ()
+    """Parameters whose prior has no variance, and whose posterior may have none."""
 
     @property
     def total(self) -> np.ndarray:
@@ -73,8 +75,10 @@ class Certificate(NamedTuple):
 def certificate(parameters: Parameters, record: Record, before: float = 0.0) -> Certificate:
     """The certificate after the last row of the record; `before` is the expansion's error before its first row."""
     if not len(record.mean):  # before the first observation nothing was measured
-        return Certificate(tuple(parameters.labels), {name: np.full((2, parameters.size), np.nan) for name in PARTS})
-    return Certificate(tuple(parameters.labels), {n: rows[-1] for n, rows in error_history(record, before).items()})
+        parts = {name: np.full((2, parameters.size), np.nan) for name in PARTS}
+    else:
+        parts = {name: rows[-1] for name, rows in error_history(record, before).items()}
+    return Certificate(tuple(parameters.labels), parts, parameters.without_variance)
 
 
 def error_history(record: Record, before: float = 0.0) -> dict[str, np.ndarray]:

@@ -27,6 +27,10 @@ _FEW_PARTICLES = 16  # four islands of four
 _FEW_EFFECTIVE = 8  # particles at a step, where the state is all that is not known
 MEAN_LIMIT, SD_LIMIT = 0.2, 0.12  # errors of a mean in posterior sds, and of an sd, up to which an answer is good
 _LEAVE_IT = "or name no method and give a larger budget in seconds (budget=600, or --budget 600)"
+_WITHOUT_VARIANCE = (
+    "The prior of {} has no variance, so where the data say little of it its posterior has no mean or sd that a run could "
+    "find: trust its quantiles alone, or give it a prior with lighter tails, such as HalfNormal or Normal."
+)
 # Read in Python and on the command line alike.
 REMEDIES = {
     "monte_carlo": f"use more particles, {_LEAVE_IT}",
@@ -173,7 +177,10 @@ def judge_error(error: Certificate, remedies: Mapping[str, str] = MappingProxyTy
     part = cause({name: values[:, worst] for name, values in error.parts.items()})
     why = "mostly from" if np.isfinite(share[worst]) else "because of"
     level = 1 if share[worst] <= 2.0 else 2
-    return Caveat(level, f"{off[0].upper()}{off[1:]}, {why} {WORDS[part]}: {remedies.get(part, REMEDIES[part])}.")
+    sentence = f"{off[0].upper()}{off[1:]}, {why} {WORDS[part]}: {remedies.get(part, REMEDIES[part])}."
+    if error.labels[worst] in error.without_variance:
+        sentence = f"{sentence} {_WITHOUT_VARIANCE.format(error.labels[worst])}"
+    return Caveat(level, sentence)
 
 
 def _off(label: str, mean: float, sd: float) -> str:
