@@ -1,6 +1,7 @@
 """What a careless user meets: one sentence that names the thing, the place and the remedy; and what is survived."""
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -188,6 +189,67 @@ def test_nothing_na_and_a_mask_mean_missing():
     masked = np.ma.masked_array(Y, np.isnan(missing))
     for same in (written, pd.Series(written), with_na, with_na.astype(object), masked):
         assert fit_ar(same).mean == expected
+
+
+class Seen(AR):
+    """A walk, seen through any law."""
+
+    law: Any = None
+
+    def observation(self, p, x, u):
+        return self.law(p, x)
+
+
+OUTSIDE = {
+    "a negative count": (lambda p, x: dist.Poisson(jnp.exp(x)), -1.0, "a whole number, zero or more"),
+    "half a count": (lambda p, x: dist.NegativeBinomial2(jnp.exp(x), 2.0), 1.5, "a whole number"),
+    "too many of ten": (lambda p, x: dist.Binomial(10, logits=x), 11.0, "a whole number from 0 to 10"),
+    "neither yes nor no": (lambda p, x: dist.Bernoulli(logits=x), 2.0, "0 or 1"),
+    "a percentage": (lambda p, x: dist.Beta(2.0, jnp.exp(x)), 45.0, "between 0 and 1"),
+    "a direction in degrees": (lambda p, x: dist.VonMises(x, 2.0), 270.0, "an angle from -pi to pi"),
+    "a price of zero": (lambda p, x: dist.LogNormal(x, 1.0), 0.0, "positive"),
+    "beyond known ends": (lambda p, x: dist.Uniform(-1.0, 5.0), 7.0, "from -1 to 5"),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_values_that_the_law_cannot_give(case):
+    law, wrong, words = OUTSIDE[case]
+    shapes = check_model(Seen(law=law), None)
+    inside = np.where(np.arange(6) == 2, np.nan, 1.0) * (0.5 if "percentage" in case else 1.0)
+    check_observations(inside, shapes)
+    with raises(DataError, f"y is {wrong:g}", "time index 13", "observation()", words, "NaN"):
+        check_observations(np.where(np.arange(6) == AT, wrong, inside), shapes, first=10)
+
+
+def test_ends_that_move_say_nothing_of_a_value():
+    """Whether it is possible depends on the state, and the filters find out."""
+    shapes = check_model(Seen(law=lambda p, x: dist.Uniform(x - 1.0, x + 1.0)), None)
+    assert shapes.allowed == ()
+    check_observations(np.full(3, 1e6), shapes)
+
+
+def test_the_component_that_its_sensor_cannot_give_is_named():
+    shapes = check_model(Seen(law=lambda p, x: epf.Sensors(N(x, 1.0), dist.Poisson(jnp.exp(x)))), None)
+    check_observations([[-1.0, 3.0], [np.nan, 0.0], [2.0, np.nan]], shapes)
+    with raises(DataError, "y is -2", "time index 1, component 1", "a whole number"):
+        check_observations([[-1.0, 3.0], [-1.0, -2.0]], shapes)
+    shapes = check_model(Seen(law=lambda p, x: dist.Multinomial(5, jnp.ones(3) / 3)), None)
+    check_observations([[1.0, 3.0, 1.0], [np.nan] * 3], shapes)
+    with raises(DataError, "time index 1"):
+        check_observations([[1.0, 3.0, 1.0], [1.0, 3.0, 3.0]], shapes)
+
+
+def test_a_stream_stays_as_it_was_when_a_value_cannot_be():
+    stream = epf.Stream(Seen(law=lambda p, x: dist.Poisson(jnp.exp(x))), SIR)
+    for value in (1.0, 3.0, np.nan):
+        stream.update(value)
+    before = stream.posterior.mean
+    with raises(DataError, "y is -1", "time index 3"):
+        stream.update(-1.0)
+    assert stream.num_observations == 3
+    assert stream.posterior.mean == before
+    stream.update(2.0)
 
 
 def test_a_partly_missing_row_needs_a_law_that_can_weigh_the_rest():

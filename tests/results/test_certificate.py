@@ -119,7 +119,8 @@ def test_a_part_that_is_known_explains_one_that_is_not():
 
 def test_a_prior_without_variance_is_named_as_a_cause():
     """The posterior of HalfCauchy that no data touch has no mean: more particles find none."""
-    params = Parameters({"a": dist.HalfCauchy(1.0), "b": dist.StudentT(2.0).expand([2]).to_event(1), "c": dist.InverseGamma(1.0)})
+    two = dist.StudentT(2.0).expand([2]).to_event(1)
+    params = Parameters({"a": dist.HalfCauchy(1.0), "b": two, "c": dist.InverseGamma(1.0)})
     assert params.without_variance == ("a", "b[0]", "b[1]", "c")
     others = {"d": dist.HalfNormal(1.0), "e": dist.Categorical(np.ones(2) / 2), "f": dist.LKJCholesky(2)}
     assert Parameters(others).without_variance == ()

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution, constraints
 
 from epf.errors import DataError, ModelError, kind, reason
+from epf.model._allowed import outside, words
 from epf.model._changes import notice_changes
 from epf.model._laws import draw, inner_laws, support
 from epf.model._model import (
@@ -78,6 +79,13 @@ def check_observations(y: Any, shapes: Shapes, first: int = 0) -> np.ndarray:
         )
     if np.isinf(series).any():
         raise DataError(f"y is infinite at {_place(series, np.isinf(series), first)}: use NaN for a missing value.")
+    for one in shapes.allowed:
+        if (wrong := outside(one, series)).any():
+            value = series[tuple(np.argwhere(wrong)[0])]
+            raise DataError(
+                f"y is {value:g} at {_place(series, wrong, first)}, which observation() cannot give: its law says "
+                f"{words(one.constraint)}. Correct the value, make it NaN if it is missing, or use another law."
+            )
     missing = np.isnan(series).reshape(len(series), -1)
     partly = missing & ~missing.all(axis=1, keepdims=True)
     if partly.any() and not shapes.weighs_single_components:
@@ -191,7 +199,7 @@ def _check_priors(params: Parameters) -> None:
         for argument, constraint, value in _arguments(prior):
             if not np.all(constraint(value)):
                 raise ModelError(
-                    f"The prior of {name!r} has {argument} = {value}, which must be {_words(constraint)}: correct prior()."
+                    f"The prior of {name!r} has {argument} = {value}, which must be {words(constraint)}: correct prior()."
                 )
         try:
             jax.eval_shape(lambda key, prior=prior: draw(prior, key), root_key(0))
@@ -213,10 +221,10 @@ def _check_values(model: StateSpaceModel, u: Array | None) -> None:
                 "correct its arguments in prior()."
             )
     for where in ("initial", "transition", "observation"):
-        for (what, words), fine in reversed(
+        for (what, must_be), fine in reversed(
             list(allowed[where].items())
         ):  # invalid arguments are reported before the invalid states that they cause
-            seen = fine if words == "positive" else fine[:_DRAWS_FOR_NAN]
+            seen = fine if must_be == "positive" else fine[:_DRAWS_FOR_NAN]
             # A prior with long tails makes a positive number underflow now and then: such draws have no weight.
             if np.any(seen == _WRONG) or np.mean(seen == _ZERO) > _MOST_ZEROS:
                 bad = int(np.argmax(seen))
@@ -226,8 +234,8 @@ def _check_values(model: StateSpaceModel, u: Array | None) -> None:
                     f"{label} = {np.array2string(np.asarray(v), precision=4)}" for label, v in at.items()
                 )
                 raise ModelError(
-                    f"{where}() gives {what} that is not {words} at {values or 'any values'}: choose a prior whose support "
-                    f"excludes that, or correct {where}()."
+                    f"{where}() gives {what} that is not {must_be} at {values or 'any values'}: choose a prior whose "
+                    f"support excludes that, or correct {where}()."
                 )
 
 
@@ -259,9 +267,9 @@ def _allowed(law: Distribution, state: Array) -> dict[tuple[str, str], Array]:
     """How well each argument of a law satisfies its constraint, and whether the state drawn from it is finite."""
     checked: dict[tuple[str, str], Array] = {}
     for name, constraint, value in [*_arguments(law), ("", constraints.real, state)]:
-        label = (f"its law a {name}" if name else "a state", _words(constraint))
+        label = (f"its law a {name}" if name else "a state", words(constraint))
         wrong = jnp.where(
-            jnp.all((value == 0.0) | constraint(value)) & (_words(constraint) == "positive"), _ZERO, _WRONG
+            jnp.all((value == 0.0) | constraint(value)) & (words(constraint) == "positive"), _ZERO, _WRONG
         )
         checked[label] = jnp.maximum(jnp.where(jnp.all(constraint(value)), _FINE, wrong), checked.get(label, _FINE))
     return checked
@@ -283,17 +291,3 @@ def _arguments(law: Any) -> list[tuple[str, Any, Any]]:
         if value is not None and not dependent and not derived:
             found.append((name, constraint, value))
     return found
-
-
-def _words(constraint: Any) -> str:
-    constraint = getattr(constraint, "base_constraint", constraint)
-    name = type(constraint).__name__.strip("_")
-    return {
-        "Real": "a finite number",
-        "Positive": "positive",
-        "Nonnegative": "zero or more",
-        "UnitInterval": "between 0 and 1",
-        "Simplex": "a vector of probabilities",
-        "LowerCholesky": "the factor of a positive definite matrix",
-        "PositiveDefinite": "a positive definite matrix",
-    }.get(name, f"within {constraint}")

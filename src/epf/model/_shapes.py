@@ -1,10 +1,11 @@
-"""The shapes of a model's values, found by tracing its laws."""
+"""The shapes of a model's values, and which observations it can give, found by tracing its laws."""
 
 import equinox as eqx
 from jaxtyping import Array
 from numpyro.distributions import Distribution
 
 from epf.errors import ModelError, reason
+from epf.model._allowed import Allowed, allowed_by
 from epf.model._laws import draw, weighs_single_components
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, traced, transition_law
 from epf.model._parameters import Values
@@ -20,6 +21,7 @@ class Shapes(eqx.Module):
     observation: tuple[int, ...]
     weighs_single_components: bool
     observation_law: str
+    allowed: tuple[Allowed, ...]
 
 
 @remembered
@@ -45,7 +47,7 @@ def shapes_of(model: StateSpaceModel, u: Array | None) -> Shapes:
         raise ModelError(
             f"observation() has shape {tuple(law.event_shape)}: it must be a number or a vector, so flatten it."
         )
-    return Shapes(x, new, tuple(law.event_shape), weighs_single_components(law), type(law).__name__)
+    return Shapes(x, new, tuple(law.event_shape), weighs_single_components(law), type(law).__name__, allowed_by(law))
 
 
 def _value_of(law: Distribution, where: str) -> Array:

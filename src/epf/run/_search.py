@@ -14,6 +14,7 @@ from epf.run._default import MOST_ROUNDS, Round, contradiction, core, enlarged, 
 from epf.run._elsewhere import SURE, Missed, counts, farther, is_sure, log_evidence_of, look, missed, name_of, share_of
 
 _MORE = 1e3  # times its claim: what may be elsewhere if a look is not sure of itself
+_ABOUT = 1.5  # times the error of the surest run, up to which another one is about as sure
 _LOOKS = 0.5  # of the budget, which looks elsewhere, and then nodes at what they found, may take beyond it
 
 
@@ -99,8 +100,10 @@ class Search:
             others = [one for one in others if is_sure(one.error.worst)]
         if self._chosen is None or not others:
             return []
-        # The surest speaks for them all: if it confirms the answer, the others were too small.
-        return contradiction(self._chosen, min(others, key=lambda one: np.nan_to_num(one.error.worst, nan=np.inf)))
+        # Those about as sure as the surest speak for them all: if one confirms the answer, the others were too small.
+        errors = np.nan_to_num([one.error.worst for one in others], nan=np.inf, posinf=np.inf)
+        sure = [one for one, error in zip(others, errors, strict=True) if error <= _ABOUT * errors.min()]
+        return min((contradiction(self._chosen, one) for one in sure), key=len)
 
     def _look(self) -> Filter | None:
         """A look elsewhere, if there is an answer, and the budget allows."""
