@@ -133,6 +133,7 @@ BAD_OBSERVATIONS = {
     "number": (3.0, "float", "array or a list"),
     "array without rows": (np.array(3.0), "array or a list"),
     "generator": ((v for v in Y), "generator", "array or a list"),
+    "a row of all steps": (np.zeros((1, 6)), "(6,) at each time step", "transpose"),
     "nothing": (None, "None", "array or a list"),
     "model": (AR(), "AR", "array or a list"),
 }
@@ -317,6 +318,8 @@ def test_what_is_no_method(call):
     for wrong, name in ((1, "int"), ("SIR", "text"), (AR(), "AR")):
         with raises(SettingError, f"The method is {name}", "epf.SIR(particles=1000)"):
             call(wrong)
+    with raises(SettingError, "The method is ndarray", "inputs=..."):
+        call(np.zeros((6, 2)))
 
 
 # --- the prior ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf.errors import EPFWarning, UnsupportedModelError
+from epf.errors import DataError, UnsupportedModelError
 from models import kalman, run
 from scoring import scores
 
@@ -104,15 +104,11 @@ def test_observations_that_are_a_function_of_gaussian_ones(scale, float64):
     assert result.log_evidence == pytest.approx(expected.log_evidence - np.nansum(slope), rel=1e-8)
 
 
-def test_a_value_that_no_gaussian_gives_is_set_aside():
-    _, seen = epf.simulate(Drift(), {"drift": 0.3, "offset": -0.5}, steps=30, seed=4)
-    y = np.exp(seen)
+def test_a_value_that_no_gaussian_gives_is_refused():
+    y = np.exp(epf.simulate(Drift(), {"drift": 0.3, "offset": -0.5}, steps=30, seed=4)[1])
     y[11] = -1.0
-    with pytest.warns(EPFWarning, match="set aside"):
-        result = epf.fit(Multiplied(), y, epf.Kalman())
-    assert result.record.info.collapsed.sum() == 1
-    y[11] = np.nan
-    assert result.mean == epf.fit(Multiplied(), y, epf.Kalman()).mean
+    with pytest.raises(DataError, match="y is -1 at time index 11"):
+        epf.fit(Multiplied(), y, epf.Kalman())
 
 
 @pytest.mark.parametrize("unscented", [False, True])

@@ -74,6 +74,8 @@ def check_observations(y: Any, shapes: Shapes, first: int = 0) -> np.ndarray:
         wanted = "one number, y (T,)"
         if shapes.observation:
             wanted = f"a row of {shapes.observation[0]}, y (T, {shapes.observation[0]})"
+        if series.shape == (*(shapes.observation or (1,)), *row[:1]):
+            wanted = f"{wanted}. Its transpose has that shape"
         raise DataError(
             f"y has shape {row} at each time step, but the model's observation() has {shapes.observation}: give {wanted}."
         )

@@ -38,7 +38,9 @@ def check_method(method: object, *kinds: type) -> None:
             f"{type(method).__name__} needs the whole series at once: use epf.fit, or a filter such as epf.EPF() here."
         )
     if not isinstance(method, kinds or Filter):
-        raise SettingError(f"The method is {kind(method)}: it must be a filter such as epf.SIR(particles=1000).")
+        are_data = isinstance(method, np.ndarray | Array | list) or hasattr(method, "columns")
+        hint = ". Inputs are named: inputs=..." if are_data else ""
+        raise SettingError(f"The method is {kind(method)}: it must be a filter such as epf.SIR(particles=1000){hint}.")
 
 
 def check_capacity(method: Filter, steps: int) -> None:
