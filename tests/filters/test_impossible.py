@@ -56,7 +56,7 @@ class Partly(Prices):
         return dist.MultivariateNormal(jnp.stack([p.a * jnp.sin(x[0]), 0.5 * x[1] + x[0]]), 0.5 * jnp.eye(2))
 
 
-class Near(Curved):
+class Near(OnOff):
     """Nothing is seen that is far from the state."""
 
     def observation(self, p, x, u):
