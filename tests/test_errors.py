@@ -210,6 +210,8 @@ OUTSIDE = {
     "a direction in degrees": (lambda p, x: dist.VonMises(x, 2.0), 270.0, "an angle from -pi to pi"),
     "a price of zero": (lambda p, x: dist.LogNormal(x, 1.0), 0.0, "positive"),
     "beyond known ends": (lambda p, x: dist.Uniform(-1.0, 5.0), 7.0, "from -1 to 5"),
+    "below a threshold": (lambda p, x: dist.Pareto(0.5, 2.0), 0.25, "above 0.5"),
+    "above a limit": (lambda p, x: dist.TruncatedNormal(x, 1.0, high=4.0), 7.0, "4"),
 }
 
 
@@ -237,7 +239,7 @@ def test_the_component_that_its_sensor_cannot_give_is_named():
         check_observations([[-1.0, 3.0], [-1.0, -2.0]], shapes)
     shapes = check_model(Seen(law=lambda p, x: dist.Multinomial(5, jnp.ones(3) / 3)), None)
     check_observations([[1.0, 3.0, 1.0], [np.nan] * 3], shapes)
-    with raises(DataError, "time index 1"):
+    with raises(DataError, "y is 1, 3, 3 at time index 1,", "a vector of whole numbers that add up to 5"):
         check_observations([[1.0, 3.0, 1.0], [1.0, 3.0, 3.0]], shapes)
 
 
@@ -251,6 +253,37 @@ def test_a_stream_stays_as_it_was_when_a_value_cannot_be():
     assert stream.num_observations == 3
     assert stream.posterior.mean == before
     stream.update(2.0)
+    assert stream.num_observations == 4
+
+
+class Votes(Seen):
+    """So many for, of so many asked, which differ from row to row."""
+
+    def observation(self, p, x, u):
+        return dist.Binomial(u[0].astype(int), logits=x)
+
+
+def test_ends_that_follow_from_inputs_are_not_those_of_the_first_row():
+    votes, y, asked = Votes(law=None), np.array([3.0, 12.0, 40.0]), np.array([[5.0], [20.0], [90.0]])
+    assert check_model(votes, asked[0]).allowed == ()
+    epf.fit(votes, y, SIR, inputs=asked)
+    stream = epf.Stream(votes, SIR)
+    for value, u in zip(y, asked, strict=True):
+        stream.update(value, u)
+    panel = epf.Panel(votes, SIR)
+    for value, u in zip(y, asked, strict=True):
+        assert not panel.update({"a": value}, {"a": u}).failed
+
+
+def test_a_series_of_a_panel_stays_as_it_was_when_a_value_cannot_be():
+    panel = epf.Panel(Seen(law=lambda p, x: dist.Poisson(jnp.exp(x))), SIR)
+    panel.update({"a": 1.0, "b": 2.0})
+    with pytest.warns(epf.errors.EPFWarning, match="'a': y is -1 at time index 1, which observation"):
+        updated = panel.update({"a": -1.0, "b": 3.0})
+    assert updated.keys == ["b"]
+    assert list(updated.failed) == ["a"]
+    assert panel["a"].num_observations == 1
+    assert panel.update({"a": np.nan, "b": 3.0}).keys == ["a", "b"]
 
 
 def test_a_partly_missing_row_needs_a_law_that_can_weigh_the_rest():

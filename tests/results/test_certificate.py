@@ -124,6 +124,6 @@ def test_a_prior_without_variance_is_named_as_a_cause():
     assert params.without_variance == ("a", "b[0]", "b[1]", "c")
     others = {"d": dist.HalfNormal(1.0), "e": dist.Categorical(np.ones(2) / 2), "f": dist.LKJCholesky(2)}
     assert Parameters(others).without_variance == ()
-    assert "HalfNormal" in judge_error(made(monte_carlo=[0.5, 0.1])._replace(without_variance=("a",))).sentence
+    assert "HalfNormal" in judge_error(made(monte_carlo=[0.5, 0.1])._replace(parameters=params)).sentence
     assert "HalfNormal" not in judge_error(made(monte_carlo=[0.5, 0.1])).sentence
-    assert "HalfNormal" not in judge_error(made(monte_carlo=[0.1, 0.1])._replace(without_variance=("a",))).sentence
+    assert "HalfNormal" not in judge_error(made(monte_carlo=[0.1, 0.1])._replace(parameters=params)).sentence

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro.distributions import Distribution, constraints
 
 from epf.errors import DataError, ModelError, kind, reason
-from epf.model._allowed import outside, words
 from epf.model._changes import notice_changes
+from epf.model._constraints import words
 from epf.model._laws import draw, inner_laws, support
 from epf.model._model import (
     StateSpaceModel,
@@ -82,10 +82,11 @@ def check_observations(y: Any, shapes: Shapes, first: int = 0) -> np.ndarray:
     if np.isinf(series).any():
         raise DataError(f"y is infinite at {_place(series, np.isinf(series), first)}: use NaN for a missing value.")
     for one in shapes.allowed:
-        if (wrong := outside(one, series)).any():
-            value = series[tuple(np.argwhere(wrong)[0])]
+        if (broken := one.broken(series)).any():
+            index = (*np.argwhere(broken)[0], *one.part[1:])
+            value = ", ".join(f"{number:g}" for number in np.ravel(series[index]))
             raise DataError(
-                f"y is {value:g} at {_place(series, wrong, first)}, which observation() cannot give: its law says "
+                f"y is {value} at {_place_of(index, first)}, which observation() cannot give: by its law a value is "
                 f"{words(one.constraint)}. Correct the value, make it NaN if it is missing, or use another law."
             )
     missing = np.isnan(series).reshape(len(series), -1)

@@ -315,11 +315,11 @@ def _bijection(name: str, prior: Distribution) -> Any:
 
 
 def _variance(prior: Distribution) -> np.ndarray:
-    """The variance of each element; zero where NumPyro has no formula."""
+    """The variance of each element; zero where it is not known."""
     try:
         found = np.asarray(prior.variance, float)
     except ZeroDivisionError:  # NumPyro's inverse gamma of shape 1
         found = np.asarray(np.inf)
-    except (NotImplementedError, AttributeError, ValueError):
+    except Exception:  # a law may have no formula, or one that fails, and its variance is only for a hint
         found = np.asarray(0.0)
     return np.broadcast_to(0.0 if support(prior).is_discrete else found, prior.event_shape)

@@ -5,10 +5,17 @@ from jaxtyping import Array
 from numpyro.distributions import Distribution
 
 from epf.errors import ModelError, reason
-from epf.model._allowed import Allowed, allowed_by
+from epf.model._constraints import Allowed, allowed_by
 from epf.model._laws import draw, weighs_single_components
-from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, traced, transition_law
-from epf.model._parameters import Values
+from epf.model._model import (
+    StateSpaceModel,
+    advance,
+    initial_law,
+    observation_law,
+    parameters,
+    traced_at,
+    transition_law,
+)
 from epf.numerics._keys import root_key
 from epf.numerics._remembered import remembered
 
@@ -26,11 +33,14 @@ class Shapes(eqx.Module):
 
 @remembered
 def shapes_of(model: StateSpaceModel, u: Array | None) -> Shapes:
-    """The shapes of a model's values, found by tracing."""
+    """The shapes of a model's values, found by tracing; inputs are traced too, since those of later rows may differ."""
+    params = parameters(model)
 
-    def of_laws(p: Values) -> tuple[tuple[int, ...], tuple[int, ...], Distribution]:
+    def of_laws(numbers: Array) -> tuple[tuple[int, ...], tuple[int, ...], Distribution]:
+        p = params.named(numbers[: params.size])
+        row = None if u is None else numbers[params.size :]
         x = _value_of(initial_law(model, p), "initial")
-        new = _value_of(transition_law(model, p, x, u), "transition")
+        new = _value_of(transition_law(model, p, x, row), "transition")
         advanced = advance(model, x, new)
         if x.shape != advanced.shape:
             raise ModelError(
@@ -40,9 +50,9 @@ def shapes_of(model: StateSpaceModel, u: Array | None) -> Shapes:
         for shape in (x.shape, new.shape):
             if len(shape) > 1:
                 raise ModelError(f"The state has shape {shape}: it must be a number or a vector, so flatten it.")
-        return x.shape, new.shape, observation_law(model, p, advanced, u)
+        return x.shape, new.shape, observation_law(model, p, advanced, row)
 
-    x, new, law = traced(model, of_laws)
+    x, new, law = traced_at(params.size + (0 if u is None else len(u)), of_laws)
     if len(law.event_shape) > 1:
         raise ModelError(
             f"observation() has shape {tuple(law.event_shape)}: it must be a number or a vector, so flatten it."

@@ -35,8 +35,12 @@ class Certificate(NamedTuple):
     labels: tuple[str, ...]
     parts: dict[str, np.ndarray]
     """By cause: an array of shape (2, p), with the error of the mean and of the sd of each parameter."""
-    without_variance: tuple[str, ...] = ()
-    """Parameters whose prior has no variance, and whose posterior may have none."""
+    parameters: Parameters | None = None
+
+    @property
+    def without_variance(self) -> tuple[str, ...]:
+        """Parameters whose prior has no variance, and whose posterior may have none."""
+        return () if self.parameters is None else self.parameters.without_variance
 
     @property
     def total(self) -> np.ndarray:
@@ -78,7 +82,7 @@ def certificate(parameters: Parameters, record: Record, before: float = 0.0) -> 
         parts = {name: np.full((2, parameters.size), np.nan) for name in PARTS}
     else:
         parts = {name: rows[-1] for name, rows in error_history(record, before).items()}
-    return Certificate(tuple(parameters.labels), parts, parameters.without_variance)
+    return Certificate(tuple(parameters.labels), parts, parameters)
 
 
 def error_history(record: Record, before: float = 0.0) -> dict[str, np.ndarray]:

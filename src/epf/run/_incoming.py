@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epf.errors import DataError
-from epf.model._allowed import outside
 from epf.model._check import check_inputs, check_model, check_observations, plain_row
+from epf.model._constraints import are_possible
 from epf.model._date_checks import check_dates, warn_of_gap
 from epf.model._model import TIME_COLUMNS, StateSpaceModel, time_columns, uses_time
 from epf.model._series import check_length
@@ -75,7 +75,7 @@ class Incoming:
             us = plain_row(u, (given,), self._dtype)
         if ys is None or (us is None if given else u is not None):
             return None
-        if any(outside(one, ys).any() for one in self._shapes.allowed):
+        if not are_possible(ys, self._shapes.allowed):
             return None
         if self._hidden:
             index = time_columns(t, 1).astype(self._dtype)

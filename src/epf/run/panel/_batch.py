@@ -8,6 +8,7 @@ import numpy as np
 
 from epf.errors import DataError, EPFError, SettingError, kind
 from epf.model._check import check_inputs, check_model, check_observations
+from epf.model._constraints import are_possible
 from epf.model._model import TIME_COLUMNS, uses_time
 from epf.model._shapes import Shapes
 from epf.run._checks import check_capacity
@@ -59,6 +60,8 @@ def _all_at_once(panel: "Panel", given: dict[Key, Any]) -> Batch | None:
     missing = np.isnan(ys).reshape(len(ys), -1)
     partly = missing.any(axis=1) & ~missing.all(axis=1)
     if np.isinf(ys).any() or (partly.any() and not shapes.weighs_single_components):
+        return None
+    if not are_possible(ys, shapes.allowed):
         return None
     return Batch(list(given), ys, None)
 

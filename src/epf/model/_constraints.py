@@ -1,4 +1,4 @@
-"""Values that the law of the observations cannot give, whatever the parameters: they are found before a run."""
+"""Constraints that values of a law satisfy, and in words: what observations cannot be is found before a run."""
 
 from typing import Any, NamedTuple
 
@@ -18,6 +18,14 @@ class Allowed(NamedTuple):
     part: tuple[Any, ...]
     constraint: Any
 
+    def broken(self, rows: Float[np.ndarray, "time *y"]) -> Bool[np.ndarray, "..."]:
+        """Which values of that part break the constraint, or which vectors of it; missing ones do not."""
+        values = rows[self.part]
+        missing = np.isnan(values)
+        if self.constraint.event_dim:
+            missing = missing.any(axis=-1)
+        return ~(np.asarray(self.constraint(values)) | missing)
+
 
 def allowed_by(law: Distribution) -> tuple[Allowed, ...]:
     """What is known of the values of an observation law."""
@@ -31,17 +39,22 @@ def _says_something(constraint: Any) -> bool:
     return is_known and not isinstance(constraint, type(constraints.real))
 
 
-def outside(one: Allowed, series: Float[np.ndarray, "time *y"]) -> Bool[np.ndarray, "time *y"]:
-    """Which values break the constraint; missing ones do not."""
-    found, values = np.zeros(series.shape, bool), series[one.part]
-    with np.errstate(invalid="ignore"):
-        inside = np.asarray(one.constraint(values))
-    if one.constraint.event_dim:  # whole rows are judged
-        inside, missing = inside[..., None], np.any(np.isnan(values), axis=-1, keepdims=True)
-    else:
-        missing = np.isnan(values)
-    found[one.part] = ~(inside | missing)
-    return found
+def are_possible(rows: Float[np.ndarray, "time *y"], allowed: tuple[Allowed, ...]) -> bool:
+    """Whether no value breaks a constraint. A stream asks this of every row, so it must be cheap."""
+    return all(one.constraint(rows[one.part]).all() or not one.broken(rows).any() for one in allowed)
+
+
+_WITH_ENDS = {
+    "Interval": "from {} to {}",
+    "OpenInterval": "between {} and {}",
+    "IntegerInterval": "a whole number from {} to {}",
+    "IntegerGreaterThan": "a whole number of at least {}",
+    "GreaterThan": "above {}",
+    "GreaterThanEq": "at least {}",
+    "LessThan": "below {}",
+    "LessThanEq": "at most {}",
+    "Multinomial": "a vector of whole numbers that add up to {}",
+}
 
 
 def words(constraint: Any) -> str:
@@ -49,8 +62,8 @@ def words(constraint: Any) -> str:
     constraint = getattr(constraint, "base_constraint", constraint)
     name = type(constraint).__name__.strip("_")
     ends = [end for end in jax.tree.leaves(constraint) if not isinstance(end, Tracer) and np.size(end) == 1]
-    if name in ("IntegerInterval", "Interval") and len(ends) == 2:
-        return f"{'a whole number ' * (name == 'IntegerInterval')}from {float(ends[0]):g} to {float(ends[1]):g}"
+    if name in _WITH_ENDS and len(ends) == name.count("Interval") + 1:
+        return _WITH_ENDS[name].format(*(f"{float(end):g}" for end in ends))
     return {
         "Real": "a finite number",
         "Positive": "positive",
