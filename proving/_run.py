@@ -79,7 +79,8 @@ def run(method: str, case: Case, k: int) -> dict[str, Any]:
     found["warnings"] = [str(warning.message) for warning in caught][:10]
     if result is not None:
         found |= answer | score(answer, reference)
-        found["error"] = plain(getattr(result, "error", None))
+        error = getattr(result, "error", None)
+        found["error"] = error and plain({"labels": error.labels, "parts": error.parts})
         found["verdict"] = result.verdict.word
         found["findings"] = [[finding.level, finding.sentence] for finding in result.verdict.findings]
         found["log_evidence_error"] = _evidence(result) - reference["log_evidence"]

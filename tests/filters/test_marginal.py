@@ -159,8 +159,9 @@ def test_a_machine_at_rest_that_begins_to_move(rest):
     rng, t = np.random.default_rng(1), np.arange(1, 101)
     y = np.where(t > rest, np.cumsum(0.3 * rng.normal(size=t.size)) + 0.3 * rng.normal(size=t.size), 0.0)
     log_s = np.linspace(-7.0, 1.0, 4001)
-    s, square = np.exp(log_s), y @ np.linalg.solve(1.0 + np.minimum.outer(t, t) + np.eye(t.size), y)
-    weights, _ = grid_posterior(-t.size * log_s - 0.5 * square / s**2 - 0.5 * s**2 + log_s)
+    covariance = 1.0 + np.minimum.outer(t, t) + np.eye(t.size)
+    s, square = np.exp(log_s), y @ np.linalg.solve(covariance, y)
+    weights, log_mean = grid_posterior(-t.size * log_s - 0.5 * square / s**2 - 0.5 * s**2 + log_s)
     mean = weights @ s
     sd = np.sqrt(weights @ (s - mean) ** 2)
     result = epf.fit(AtRest(), y, epf.MarginalEPF(nodes=32), progress=False)
@@ -168,6 +169,8 @@ def test_a_machine_at_rest_that_begins_to_move(rest):
     assert result.sd["s"] == pytest.approx(sd, rel=0.05)
     assert result.verdict.word == "good"
     assert not np.any(result.record.info.collapsed)
+    constant = 0.5 * np.linalg.slogdet(2.0 * np.pi * covariance)[1] + 0.5 * np.log(0.5 * np.pi)
+    assert result.log_evidence == pytest.approx(log_mean + np.log(8.0) - constant, abs=0.1)
 
 
 class TwoDials(AtRest):

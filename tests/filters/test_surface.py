@@ -97,8 +97,9 @@ def test_what_both_answers_differ_by_is_an_error_up_to_three_standard_errors():
     state = bound.init(root_key(0))
 
     def expansion(gap):
-        parts = jnp.asarray(False), jnp.ones(64), jnp.full((2, 2), gap)
-        unused = eqx.tree_at(lambda s: (s.surface.trusted, s.surface.left_out, s.surface.gap), state, parts)
+        parts = jnp.asarray(False), jnp.asarray(1.0), jnp.ones(64), jnp.full((2, 2), gap)
+        chosen = lambda s: (s.surface.trusted, s.surface.share, s.surface.left_out, s.surface.gap)  # noqa: E731
+        unused = eqx.tree_at(chosen, state, parts)
         posterior = bound.posterior(unused)
         return np.asarray(posterior.error().expansion), np.asarray(posterior.moments()[1])
 

@@ -307,6 +307,37 @@ def test_a_small_run_does_not_contradict_two_larger_ones_that_agree(first, contr
     assert len(search.doubts()) == contradicted
 
 
+def test_of_the_runs_that_are_about_as_sure_the_largest_speaks():
+    """A small run may miss a mode and not know; that another one missed it too is no proof."""
+    runs = []
+
+    def run(method):
+        found = [
+            {"monte_carlo": 0.104},
+            {"mean": 1.5, "monte_carlo": 0.3},
+            {"monte_carlo": 0.13},
+            {"mean": 1.5, "monte_carlo": 0.115},
+        ]
+        runs.append(run_of(method, seconds=1.0, **found[len(runs)]))
+        return runs[-1]
+
+    result, search = reach(epf.MarginalEPF(100, 16), run, 0.1, 40.0)
+    assert result is runs[0]
+    assert len(search.doubts()) == 1
+
+
+def test_of_two_runs_that_are_as_sure_the_larger_is_the_answer():
+    runs = []
+
+    def run(method):
+        runs.append(run_of(method, seconds=10.0, monte_carlo=0.21 if runs else 0.2))
+        return runs[-1]
+
+    result, _ = reach(epf.MarginalEPF(100, 16), run, 0.1, 60.0)
+    assert result is runs[-1]
+    assert len(runs) > 1
+
+
 @pytest.mark.parametrize(("error", "contradicted"), [(30.0, False), (0.3, True)])
 def test_a_run_that_says_that_it_collapsed_contradicts_nothing(error, contradicted):
     """Its sd is next to zero, and so is its error in units of that sd; but it says that the sd itself is not known."""

@@ -14,6 +14,7 @@ from epf.run._default import MOST_ROUNDS, Round, contradiction, core, enlarged, 
 from epf.run._elsewhere import SURE, Missed, counts, farther, is_sure, log_evidence_of, look, missed, name_of, share_of
 
 _MORE = 1e3  # times its claim: what may be elsewhere if a look is not sure of itself
+_AS_SURE = 1.1  # times the error of another run: certificates are no more exact than that
 _ABOUT = 1.5  # times the error of the surest run, up to which another one is about as sure
 _LOOKS = 0.5  # of the budget, which looks elsewhere, and then nodes at what they found, may take beyond it
 
@@ -69,7 +70,8 @@ class Search:
             self.rounds, self.best, self._missing = [], None, {}
         self.rounds.append(one)
         self.notes.append(str(one))
-        if self.best is None or (_worst(result) <= _worst(self.best) and not result.interrupted):
+        # Each run is larger than those before it. Of two that are as sure, the larger is the answer.
+        if self.best is None or (_worst(result) <= _AS_SURE * _worst(self.best) and not result.interrupted):
             self.best, self._chosen = result, one
         if self._first is None and is_sure(_worst(result)):
             self._first, self._log_mass = result, result.log_evidence
@@ -100,10 +102,10 @@ class Search:
             others = [one for one in others if is_sure(one.error.worst)]
         if self._chosen is None or not others:
             return []
-        # Those about as sure as the surest speak for them all: if one confirms the answer, the others were too small.
+        # Of those about as sure as the surest the last speaks for all: it is the largest, and misses least.
         errors = np.nan_to_num([one.error.worst for one in others], nan=np.inf, posinf=np.inf)
         sure = [one for one, error in zip(others, errors, strict=True) if error <= _ABOUT * errors.min()]
-        return min((contradiction(self._chosen, one) for one in sure), key=len)
+        return contradiction(self._chosen, sure[-1])
 
     def _look(self) -> Filter | None:
         """A look elsewhere, if there is an answer, and the budget allows."""

@@ -304,10 +304,10 @@ class MarginalNodes(ReplayingFilter):
     def near(self, state: MarginalState) -> SkewStudent:
         """A distribution near the posterior, or near a flattened one where few nodes count."""
         old, surface = state.old, state.surface
-        white, smooth = weighted_points(old, surface, self.points.surface)
+        white, weights = weighted_points(old, surface, self.points.surface)
         flat, power = flattened(old.log_weights, min(_LEAST * self.nodes, _ENOUGH * terms(self.rest.free_size)))
-        own = jnp.pad(jax.nn.softmax(flat), (0, white.shape[0] - self.nodes))
-        weights = jnp.where(surface.trusted, smooth, own)
+        own = jnp.pad(jax.nn.softmax(flat), (white.shape[0] - self.nodes, 0))
+        weights = jnp.where(surface.trusted, weights, own)
         # A flattened posterior is wide enough: with a margin on top the nodes would never contract.
         wider = jnp.where(surface.trusted, 1.0, power)
         # One of the images is enough to fit, and all points are near one.

@@ -29,6 +29,10 @@ from epf.numerics._sums import Compensated
 
 _HALVINGS = 20
 _BLOCK = 20  # steps over which the errors of a filter are correlated
+_NO_WEIGHT = 1e-12  # what counts less than this is nowhere near the posterior, and may be beyond all numbers
+_IMPOSSIBLE = (
+    1e5  # nats: a step takes no more off the level, or rounding would lose what the steps before it have found
+)
 _FAR = 20.0  # nats below the peak, at which a node tells nothing of the variance
 _POINTS = 2048  # of the function through the nodes
 _ANSWERS = 16  # with signs of their own, from which the Monte Carlo error is computed
@@ -120,7 +124,7 @@ class Nodes(eqx.Module):
             (
                 jnp.maximum(values - top, DEAD),
                 jnp.maximum(self.lookouts.values + of_lookouts - top, DEAD),
-                self.level.add(top),
+                self.level.add(jnp.maximum(top, -_IMPOSSIBLE)),
                 jnp.where(ends, 0.0, block),
                 variance,
                 rounded,
@@ -262,6 +266,11 @@ def flattened(log_weights: Float[Array, " nodes"], least: float) -> tuple[Float[
 def effective(weights: Float[Array, " nodes"]) -> Float[Array, ""]:
     """The effective number of weighted nodes."""
     return 1.0 / jnp.sum(weights**2)
+
+
+def placed(values: Float[Array, "many k"], weights: Float[Array, " many"]) -> Float[Array, "many k"]:
+    """The values, with that of the largest weight in place of those that have none: these must not spoil sums."""
+    return jnp.where(weights[:, None] > _NO_WEIGHT, values, values[jnp.argmax(weights)])
 
 
 class Points(eqx.Module):

@@ -9,8 +9,8 @@ from epf.filters._base import Evidence
 from epf.filters._layout import Layout
 from epf.filters.marginal._coefficients import Coefficients
 from epf.filters.marginal._images import Images
-from epf.filters.marginal._nodes import Nodes
-from epf.filters.marginal._surface import Surface, learnt_at, weighted_points
+from epf.filters.marginal._nodes import Nodes, placed
+from epf.filters.marginal._surface import Surface, function_error, learnt_at, own_error, weighted_points
 from epf.model._parameters import Parameters
 from epf.numerics._sums import mixture_moments, quantiles
 from epf.posterior._posterior import ErrorEstimate, WeightedThetas, sensitivities, shifts, standard_error, student
@@ -25,9 +25,8 @@ _OUTERMOST = 1.0 / 32.0  # share of the nodes on each side of each parameter tha
 class NodePosterior(WeightedThetas):
     """Weighted points of theta; the state's moments are those of the filters, each given its node's weight.
 
-    The points are those of the smooth function where that is trusted. Where it is not, they are the nodes, and the points
-    that are left over have no weight. Coefficients that the filters learn have a Gaussian at each point; its mean is in
-    `theta`.
+    The points are those of the smooth function, which have no weight where that is not trusted, and after them the nodes.
+    Coefficients that the filters learn have a Gaussian at each point; its mean is in `theta`.
     """
 
     white: Float[Array, "points q"]
@@ -57,11 +56,10 @@ class NodePosterior(WeightedThetas):
         points = theta.reshape(-1, theta.shape[-1])
         learnt = learnt_at(nodes)
         if learnt is not None:
-            over = ((0, white.shape[0] - nodes.z.shape[0]), (0, 0))
             assert surface.coefficients is not None
             pairs = zip(surface.coefficients, learnt, strict=True)
-            smooth = (jnp.where(surface.trusted, one, jnp.pad(own, over)) for one, own in pairs)
-            learnt = Coefficients(*(jnp.tile(part, (images.count, 1)) for part in smooth))
+            both = (placed(jnp.concatenate(pair), weights) for pair in pairs)
+            learnt = Coefficients(*(jnp.tile(part, (images.count, 1)) for part in both))
             points = layout.joined(points, learnt.mean)
         found = each.reshape(-1), white, images, nodes, nodes.weights, surface, layout, learnt
         return cls(params, points.T, *found)
@@ -154,29 +152,21 @@ class NodePosterior(WeightedThetas):
         count, points = nodes.z.shape[0], self.white.shape[0]
         _, sd = self.moments()
         unit = jnp.where(sd > 0.0, sd, 1.0)
-        folded = jnp.sum(self.weights.reshape(-1, points), axis=0)
         zero = jnp.zeros((2, sd.shape[0]))
         here = None if self.coefficients is None else Coefficients(*(part[:points] for part in self.coefficients))
-        of_points = self._sensitivities(nodes.proposal.point(self.white), here)
-        of_nodes = self._sensitivities(nodes.z, learnt_at(nodes))
-        streams = nodes.values.shape[0]
-        if streams > 1:
-            own = jnp.pad(nodes.apart(), ((0, 0), (0, points - count)))
-            moved = shifts(of_points, folded, jnp.where(self.trusted, surface.apart, own))
+        of_all = self._sensitivities(nodes.proposal.point(self.white), here)
+        of_points, of_nodes = jnp.split(of_all, [points - count], axis=1)
+        if nodes.values.shape[0] > 1:
+            folded = jnp.sum(self.weights.reshape(-1, points), axis=0)
+            apart = jnp.concatenate([jnp.where(self.trusted, surface.apart, 0.0), nodes.apart()], axis=1)
+            moved = shifts(of_all, folded, apart)
             monte_carlo = student(len(moved)) * jnp.std(moved, axis=0, ddof=1) / jnp.sqrt(1.0 * len(moved))
             bias = _LEFT_OF_BIAS * jnp.abs(shifts(of_nodes, weights, nodes.correction))
         else:
             monte_carlo = bias = zero
-        off = standard_error(of_nodes, weights * jnp.minimum(jnp.abs(surface.left_out), 1.0))
-        # Where the function stands for the log-density, its integral is a sum over points.
-        expansion = jnp.hypot(off, jnp.where(self.trusted, standard_error(of_points, folded), 0.0))
-        if surface.missed is not None:
-            expansion = jnp.hypot(expansion, jnp.where(self.trusted, self._between(surface.missed, unit), 0.0))
-        gap = surface.gap if here is None else self.layout.joined(surface.gap, jnp.zeros((2, here.mean.shape[1])))
-        gap = gap / jnp.stack([unit, jnp.ones_like(unit)])
-        expansion = jnp.hypot(expansion, jnp.minimum(gap, _FURTHEST * off))
+        expansion = jnp.where(self.trusted, self._of_both(of_points, of_nodes, unit), self._of_nodes(of_nodes, unit))
         theta = self._joined(nodes.theta, learnt_at(nodes))
-        truncation = self._beyond((theta - weights @ theta) / unit) + self._elsewhere(sd)
+        truncation = self._beyond((theta - weights @ placed(theta, weights)) / unit) + self._elsewhere(sd)
         # A filter that is beyond all numbers, as a node far out may be, does not know what it lost by rounding.
         unknown = ~jnp.isfinite(nodes.rounding)
         dead = weights @ (jnp.any(~nodes.alive, axis=0) | unknown)
@@ -186,6 +176,32 @@ class NodePosterior(WeightedThetas):
         constant = _constants(self.parameters)
         parts = monte_carlo, bias, expansion, truncation, numbers
         return ErrorEstimate(*(jnp.where(constant, 0.0, part) for part in parts))
+
+    def _of_both(
+        self, of_points: Float[Array, "2 points p"], of_nodes: Float[Array, "2 nodes p"], unit: Float[Array, " p"]
+    ) -> Float[Array, "2 p"]:
+        """The error of the function and of the nodes' own weights, by their shares.
+
+        Where the two differ by more than their errors explain, both errors are larger than they seem, in proportion (Birge
+        1932).
+        """
+        nodes, surface = self.nodes, self.surface
+        smooth = jnp.where(self.trusted, surface.weights, 0.0)
+        function = function_error(nodes, surface.left_out, of_nodes, smooth, of_points)
+        if surface.missed is not None:
+            function = jnp.hypot(function, self._between(surface.missed, unit))
+        own = own_error(nodes, of_nodes)
+        gap = jnp.abs(jnp.einsum("n,knp->kp", nodes.weights, of_nodes) - jnp.einsum("n,knp->kp", smooth, of_points))
+        both = jnp.hypot(function, own)
+        known = jnp.hypot((1.0 - surface.share) * function, surface.share * own)
+        return known * jnp.maximum(1.0, gap / jnp.where(both > 0.0, both, 1.0))
+
+    def _of_nodes(self, of_nodes: Float[Array, "2 nodes p"], unit: Float[Array, " p"]) -> Float[Array, "2 p"]:
+        """The error of the nodes' own weights alone, and what a function differs by that was not trusted for it."""
+        own, gap = standard_error(of_nodes, self.nodes.weights), self.surface.gap
+        if self.coefficients is not None:
+            gap = self.layout.joined(gap, jnp.zeros((2, self.coefficients.mean.shape[1])))
+        return jnp.hypot(own, jnp.minimum(gap / jnp.stack([unit, jnp.ones_like(unit)]), _FURTHEST * own))
 
     def _sensitivities(self, z: Float[Array, "many q"], at: Coefficients | None) -> Float[Array, "2 many p"]:
         """How the mean and the sd of the whole posterior depend on the weights of points, each with its images."""
@@ -216,10 +232,10 @@ class NodePosterior(WeightedThetas):
         top = jnp.max(nodes.log_weights + nodes.log_density)
         smooth = top + jax.nn.logsumexp(surface.log_density, b=1.0 / surface.log_density.shape[0])
         correction = jnp.where(self.trusted, smooth - nodes.log_mass, 0.0)
-        folded = jnp.sum(self.weights.reshape(-1, self.white.shape[0]), axis=0)  # each point with its images
-        apart = jnp.where(self.trusted, surface.apart @ folded, nodes.apart() @ weights)
+        smooth_weights = surface.weights
+        apart = jnp.where(self.trusted, surface.apart @ smooth_weights, nodes.apart() @ weights)
         of_nodes = jnp.sqrt(jnp.sum(jnp.square(weights * jnp.minimum(jnp.abs(surface.left_out), 1.0))))
-        spread = jnp.sum(jnp.square(folded)) - 1.0 / folded.shape[0]  # points of equal weight have no error
+        spread = jnp.sum(jnp.square(smooth_weights)) - 1.0 / len(smooth_weights)  # points of equal weight have no error
         of_points = jnp.where(self.trusted, jnp.sqrt(jnp.maximum(spread, 0.0)), 0.0)
         bias = _LEFT_OF_BIAS * jnp.abs(weights @ nodes.correction)
         return Evidence(correction, apart, bias, jnp.hypot(of_nodes, of_points))
@@ -235,7 +251,8 @@ class NodePosterior(WeightedThetas):
         def one(at: Float[Array, " nodes"]) -> Float[Array, " 2"]:
             order = jnp.argsort(at)
             ends = jnp.concatenate([order[:count], order[-count:]])
-            mass, out = min(1.0, 2.0 / count) * self.node_weights[ends], jnp.abs(at[ends])
+            out = jnp.abs(placed(at[:, None], self.node_weights)[ends, 0])
+            mass = min(1.0, 2.0 / count) * self.node_weights[ends]
             return jnp.stack([mass @ out, 0.5 * mass @ jnp.square(out)])
 
         return jax.vmap(one, 1, 1)(white)

@@ -11,10 +11,11 @@ from epf.filters.marginal._coefficients import Coefficients
 from epf.filters.marginal._distribution import white_log_density
 from epf.filters.marginal._exact import KalmanBank
 from epf.filters.marginal._images import Images
-from epf.filters.marginal._nodes import Nodes
+from epf.filters.marginal._nodes import Nodes, placed
 from epf.filters.marginal._quadrature import STREAMS
 from epf.numerics._sums import mean_and_sd
 from epf.polynomial._kriging import krige, terms
+from epf.posterior._posterior import sensitivities, standard_error
 
 # Nats at nodes left out, up to which the smooth function stands for the log-posterior. It passes through the nodes that it
 # has, so it is better than this; the alternative, weights of the nodes alone, is off by 0.2 sds if 25 of them matter.
@@ -27,6 +28,7 @@ _LOWEST = 1e3  # nats below the peak; lower is all the same
 _FAR = 4.0  # nats below the peak at which a node's value begins to matter less
 _ROUGH = 0.1  # of the squared errors, which are the function's own at least: the noise is known by its estimate alone
 _NOISE = 0.1  # squared nats: with more, weights of single nodes are no measure of the function
+_EVEN = 0.5  # of the error of random draws: measured on the proving ground, 0.3 to 0.6 (docs/measurements.md)
 _ERRORS = 3.0  # standard errors, within which two ways to compute means and variances must agree
 
 
@@ -43,6 +45,8 @@ class Surface(eqx.Module):
     left_out: Float[Array, " nodes"]
     """How far the function is off at each node if that is left out, in nats; 1 where it is not used."""
     trusted: Bool[Array, ""]
+    share: Float[Array, ""]
+    """How much the weights of the nodes themselves count beside the function: all, if it is not trusted."""
     gap: Float[Array, "2 p"]
     """What means, and logarithms of sds, differ by from those of the nodes, if that alone speaks against the function."""
     coefficients: Coefficients | None = None
@@ -50,13 +54,19 @@ class Surface(eqx.Module):
     missed: Float[Array, "nodes 2k"] | None = None
     """How far their means and the logarithms of their sds are off at each node if that is left out."""
 
+    @property
+    def weights(self) -> Float[Array, " points"]:
+        """Of the points that stand for the function."""
+        return jax.nn.softmax(self.log_density)
+
     @classmethod
     def of_prior(cls, images: Images, nodes: Nodes, standard: Float[Array, "points q"]) -> "Surface":
         """The prior itself, while nothing was seen."""
         log_prior, extra = images.folded(nodes.proposal, nodes.proposal.point(standard))
         log_density = log_prior - (white_log_density(standard) + extra)
         apart = jnp.zeros((nodes.apart().shape[0], standard.shape[0]))
-        found = log_density, apart, jnp.zeros(nodes.z.shape[0]), jnp.asarray(True), jnp.zeros((2, nodes.theta.shape[1]))
+        none, gap = jnp.zeros(nodes.z.shape[0]), jnp.zeros((2, nodes.theta.shape[1]))
+        found = log_density, apart, none, jnp.asarray(True), jnp.asarray(0.0), gap
         if (learnt := learnt_at(nodes)) is None:
             return cls(*found)
         same = Coefficients(*(jnp.broadcast_to(part[0], (len(standard), part.shape[1])) for part in learnt))
@@ -72,6 +82,7 @@ class Surface(eqx.Module):
                 "log_density": jnp.zeros_like(none.log_density),
                 "left_out": jnp.ones(count),
                 "trusted": jnp.asarray(False),
+                "share": jnp.asarray(1.0),
             }
             return dataclasses.replace(none, **unused)
         white, noisy = nodes.white, streams > STREAMS  # a quadrature hardly is
@@ -102,11 +113,13 @@ class Surface(eqx.Module):
         # and its mean square v + v^2.
         smoother = jnp.maximum(off - noise * (jnp.sum(either) + noise), _ROUGH * off)
         left_out = left_out * jnp.sqrt(smoother / jnp.where(off > 0.0, off, 1.0))
-        theta = jax.vmap(images.parameters.constrain)(nodes.proposal.point(standard))
+        theta = placed(jax.vmap(images.parameters.constrain)(nodes.proposal.point(standard)), smooth)
+        of_nodes = placed(nodes.theta, either)
         predicts = (smoother < _TRUSTED**2) & jnp.all(jnp.isfinite(smooth))
-        trusted = predicts & _agree(theta, smooth, nodes.theta, jnp.where(noise > _NOISE, claimed, own))
-        gap = jnp.where(predicts & ~trusted, _gap((theta, smooth), (nodes.theta, own)), 0.0)
-        parts = log_density, found[:, 1:of_density].T, jnp.where(trusted, left_out, 1.0), trusted, gap
+        trusted = predicts & _agree(theta, smooth, of_nodes, jnp.where(noise > _NOISE, claimed, own))
+        gap = jnp.where(predicts & ~trusted, _gap((theta, smooth), (of_nodes, own)), 0.0)
+        share = jnp.where(trusted, _share(nodes, left_out, of_nodes, theta, smooth), 1.0)
+        parts = log_density, found[:, 1:of_density].T, jnp.where(trusted, left_out, 1.0), trusted, share, gap
         if middle is None:
             return cls(*parts)
         own_columns = slice(of_density, None)
@@ -130,12 +143,50 @@ def learnt_at(nodes: Nodes, lookouts: bool = False) -> Coefficients | None:
 def weighted_points(
     nodes: Nodes, surface: Surface, standard: Float[Array, "points q"]
 ) -> tuple[Float[Array, "points q"], Float[Array, " points"]]:
-    """The points that stand for the posterior, in units of the nodes' distribution, and their weights."""
-    count = nodes.z.shape[0]
-    over = standard.shape[0] - count
-    white = jnp.where(surface.trusted, standard, jnp.pad(nodes.white, ((0, over), (0, 0))))
-    smooth = jax.nn.softmax(surface.log_density)
-    return white, jnp.where(surface.trusted, smooth, jnp.pad(nodes.weights, (0, over)))
+    """The points that stand for the posterior, those of the function and the nodes themselves, and their weights."""
+    smooth = jnp.where(surface.trusted, (1.0 - surface.share) * surface.weights, 0.0)
+    weights = jnp.concatenate([smooth, surface.share * nodes.weights])
+    return placed(jnp.concatenate([standard, nodes.white]), weights), weights
+
+
+def _share(
+    nodes: Nodes,
+    left_out: Float[Array, " nodes"],
+    own: Float[Array, "nodes p"],
+    theta: Float[Array, "points p"],
+    smooth: Float[Array, " points"],
+) -> Float[Array, ""]:
+    """How much the nodes' own weights count beside the function: each by its precision, over all means and sds.
+
+    The errors of the two have different causes: a function may extrapolate into a tail, and single nodes that lie there may
+    have much weight. So their mean is nearer to the truth than either.
+    """
+    mean, sd = mean_and_sd(own.T, nodes.weights)
+    sd = jnp.where(sd > 0.0, sd, 1.0)
+    of_nodes, of_points = (sensitivities((one - mean) / sd) for one in (own, theta))
+    by_function, by_nodes = (
+        jnp.sum(jnp.square(error))
+        for error in (function_error(nodes, left_out, of_nodes, smooth, of_points), own_error(nodes, of_nodes))
+    )
+    share = by_function / (by_function + by_nodes)
+    return jnp.where(jnp.isfinite(share), share, 0.0)
+
+
+def function_error(
+    nodes: Nodes,
+    left_out: Float[Array, " nodes"],
+    of_nodes: Float[Array, "2 nodes p"],
+    smooth: Float[Array, " points"],
+    of_points: Float[Array, "2 points p"],
+) -> Float[Array, "2 p"]:
+    """The error of mean and sd by the function: it misses nodes, and its integral is a sum over points."""
+    missed = nodes.weights * jnp.minimum(jnp.abs(left_out), 1.0)
+    return jnp.hypot(standard_error(of_nodes, missed), standard_error(of_points, smooth))
+
+
+def own_error(nodes: Nodes, of_nodes: Float[Array, "2 nodes p"]) -> Float[Array, "2 p"]:
+    """The error of mean and sd by the nodes' own weights. Nodes are spread evenly, so it is smaller than of random draws."""
+    return standard_error(of_nodes, nodes.weights) * jnp.sqrt(_EVEN**2 + jnp.minimum(nodes.noise, 1.0))
 
 
 def _agree(
