@@ -30,7 +30,18 @@ class Two(epf.StateSpaceModel):
 @pytest.fixture(scope="module")
 def prior():
     bound = epf.MarginalEPF(40, nodes=64, exact=False).bind(Two())
-    return bound, bound.init(root_key(0)).old
+    return bound, begin(bound).old
+
+
+begin = eqx.filter_jit(lambda bound: bound.init(root_key(0)))
+through_nodes = eqx.filter_jit(Surface.through)
+
+
+@eqx.filter_jit
+def summary(bound, state):
+    """Weights, moments and errors of the posterior."""
+    posterior = bound.posterior(state)
+    return posterior.weights, posterior.moments(), posterior.error()
 
 
 def through(prior, log_likelihood, noise=0.0, seed=0):
@@ -39,7 +50,7 @@ def through(prior, log_likelihood, noise=0.0, seed=0):
     off = noise * np.random.default_rng(seed).normal(size=(4, 64))
     values = jnp.asarray(log_likelihood(np.asarray(nodes.theta)) + off, float)
     nodes = eqx.tree_at(lambda n: n.values, nodes, values).weighed()
-    surface = eqx.filter_jit(Surface.through)(bound.images, nodes, bound.points.surface)
+    surface = through_nodes(bound.images, nodes, bound.points.surface)
     weights = np.exp(surface.log_density - np.max(surface.log_density))
     theta = np.asarray(nodes.proposal.point(bound.points.surface))  # both parameters are any numbers
     mean = weights @ theta / weights.sum()
@@ -107,3 +118,44 @@ def test_what_both_answers_differ_by_is_an_error_up_to_three_standard_errors():
     assert np.all(own > 0.02)
     np.testing.assert_allclose(some, np.hypot(own, 0.05 / np.stack([sd, np.ones(2)])), rtol=1e-4)
     np.testing.assert_allclose(huge, np.sqrt(10.0) * own, rtol=1e-4)
+
+
+def test_both_answers_count_and_a_node_beyond_all_numbers_does_not(prior):
+    """One that has no weight may have a theta whose square overflows."""
+    bound, nodes = prior
+    values = gaussian(np.asarray(nodes.theta))
+    far = np.argmin(values)
+    values[far] = -1e6
+    nodes = eqx.tree_at(lambda n: n.theta, nodes, nodes.theta.at[far].set(1e30))
+    nodes = eqx.tree_at(lambda n: n.values, nodes, jnp.broadcast_to(jnp.asarray(values, float), (4, 64))).weighed()
+    state = eqx.tree_at(lambda s: s.old, begin(bound), nodes)
+    surface = through_nodes(bound.images, nodes, bound.points.surface)
+    weights, moments, error = summary(bound, eqx.tree_at(lambda s: s.surface, state, surface))
+    share, size = float(surface.share), surface.log_density.shape[0]
+    assert bool(surface.trusted)
+    assert 0.0 < share < 0.5  # a quadratic is what the function is made for
+    np.testing.assert_allclose(np.sum(weights[:size]), 1.0 - share, rtol=1e-4)
+    np.testing.assert_allclose(weights[size:], share * np.asarray(nodes.weights), rtol=1e-4, atol=1e-12)
+    mean, sd = map(np.asarray, moments)
+    assert mean == pytest.approx(0.5, abs=0.05)
+    assert sd == pytest.approx(np.sqrt(0.5), rel=0.05)
+    assert np.all(np.isfinite(error.truncation))
+    assert np.all(error.expansion < 0.1)
+
+
+def test_what_both_answers_differ_by_scales_the_error(prior):
+    """A function that says something else than the nodes, though it seems to miss none of them."""
+    bound, nodes = prior
+    values = jnp.asarray(gaussian(np.asarray(nodes.theta)), float)
+    nodes = eqx.tree_at(lambda n: n.values, nodes, jnp.broadcast_to(values, (4, 64))).weighed()
+    state = eqx.tree_at(lambda s: s.old, begin(bound), nodes)
+
+    def expansion(slope):
+        tilted = state.surface.log_density - 0.5 * jnp.sum(jnp.square(theta - 1.0), axis=1) + slope * theta[:, 0]
+        parts = tilted, jnp.asarray(0.5)
+        changed = eqx.tree_at(lambda s: (s.surface.log_density, s.surface.share), state, parts)
+        return np.asarray(summary(bound, changed)[2].expansion)
+
+    theta = nodes.proposal.point(bound.points.surface)  # both parameters are any numbers
+    same, other = expansion(0.0), expansion(1.0)
+    assert np.all(other[0, 0] > 3.0 * same[0, 0])  # the mean is half a unit off, by 0.7 sds
