@@ -28,8 +28,8 @@ class Certificate(NamedTuple):
         >>> error = result.error
         >>> list(error.mean), list(error.sd), error.total.shape  # errors of the means, then of the sds
         (['level_variance', 'noise_variance'], ['level_variance', 'noise_variance'], (2, 2))
-        >>> bool(error.worst == error.total.max()), error.largest_part
-        (True, 'monte_carlo')
+        >>> bool(error.worst == error.total.max()), error.largest_part, error.without_variance
+        (True, 'monte_carlo', ())
     """
 
     labels: tuple[str, ...]
