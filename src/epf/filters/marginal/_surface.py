@@ -142,7 +142,7 @@ def learnt_at(nodes: Nodes, lookouts: bool = False) -> Coefficients | None:
 
 def weighted_points(
     nodes: Nodes, surface: Surface, standard: Float[Array, "points q"]
-) -> tuple[Float[Array, "points q"], Float[Array, " points"]]:
+) -> tuple[Float[Array, "all q"], Float[Array, " all"]]:
     """The points that stand for the posterior, those of the function and the nodes themselves, and their weights."""
     smooth = jnp.where(surface.trusted, (1.0 - surface.share) * surface.weights, 0.0)
     weights = jnp.concatenate([smooth, surface.share * nodes.weights])
