@@ -211,7 +211,7 @@ OUTSIDE = {
     "a price of zero": (lambda p, x: dist.LogNormal(x, 1.0), 0.0, "positive"),
     "beyond known ends": (lambda p, x: dist.Uniform(-1.0, 5.0), 7.0, "from -1 to 5"),
     "below a threshold": (lambda p, x: dist.Pareto(0.5, 2.0), 0.25, "above 0.5"),
-    "above a limit": (lambda p, x: dist.TruncatedNormal(x, 1.0, high=4.0), 7.0, "4"),
+    "above a limit": (lambda p, x: dist.TruncatedNormal(x, 1.0, high=4.0), 7.0, "at most 4"),
 }
 
 

@@ -36,6 +36,7 @@ class Certificate(NamedTuple):
     parts: dict[str, np.ndarray]
     """By cause: an array of shape (2, p), with the error of the mean and of the sd of each parameter."""
     parameters: Parameters | None = None
+    """Those of the model, if they are known: a saved series has their labels alone."""
 
     @property
     def without_variance(self) -> tuple[str, ...]:

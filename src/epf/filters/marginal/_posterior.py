@@ -155,7 +155,9 @@ class NodePosterior(WeightedThetas):
         zero = jnp.zeros((2, sd.shape[0]))
         here = None if self.coefficients is None else Coefficients(*(part[:points] for part in self.coefficients))
         of_all = self._sensitivities(nodes.proposal.point(self.white), here)
-        of_points, of_nodes = jnp.split(of_all, [points - count], axis=1)
+        of_points = of_all[:, : points - count]
+        # Where they are, also if their own weights have no share.
+        of_nodes = self._sensitivities(nodes.proposal.point(placed(nodes.white, weights)), learnt_at(nodes))
         if nodes.values.shape[0] > 1:
             folded = jnp.sum(self.weights.reshape(-1, points), axis=0)
             apart = jnp.concatenate([jnp.where(self.trusted, surface.apart, 0.0), nodes.apart()], axis=1)
