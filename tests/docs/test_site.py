@@ -70,9 +70,8 @@ def test_the_models_of_a_page_are_sound(page):
     models = [value for value in names.values() if isinstance(value, type) and issubclass(value, epf.StateSpaceModel)]
     assert models or page in ("streaming", "panels")
     for model in models:
-        inputs = check_inputs(
-            model(), [[1.0, 0.0]] if model.__name__ in ("Room", "Program", "Delay", "Line") else None, 1
-        )
+        has_inputs = model.__name__ in ("Room", "Program", "Delay", "Line", "Adverts")
+        inputs = check_inputs(model(), [[1.0, 0.0]] if has_inputs else None, 1)
         shapes_of(model(), None if inputs is None else inputs[0])
 
 

@@ -3,7 +3,8 @@
 `depends_on` follows an argument through the jaxpr to the outputs. It errs on one side only: it may report a dependence
 that cancels (`x - x`), but never misses one. A function is affine in an argument if its derivative does not depend on the
 argument and the argument passes through no operation that derivatives do not see (`jnp.where(x > 0, 1, 0)`); `is_affine`
-checks these two conditions. Of a vector that was put together from others, a part depends on what it was made of only.
+checks these two conditions. Of a vector that was put together from others, a part depends on what it was made of only, and a
+product with a plain zero on nothing: derivatives of such vectors are full of them.
 """
 
 import hashlib
@@ -22,7 +23,11 @@ CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoi
 _CALLS = CALLS | {"custom_jvp_call"}
 # Operations that can change a value although the derivative is zero; so do all whose results are not floats.
 _STEPS = {"floor", "ceil", "round", "sign", "rem", "stop_gradient", "cond", "while"}
-_UNTOUCHED, _REACHED, _STEPPED = 0, 1, 2
+# Operations whose result is zero if all operands are, and those for which one (the first, of a quotient) is enough.
+_KEEP_ZERO = {"broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "slice", "transpose", "neg", "copy"}
+_KEEP_ZERO |= {"add", "sub", "add_any", "reduce_sum", "stack", "concatenate"}
+_ZERO_BY_ONE = {"mul": slice(None), "dot_general": slice(None), "div": slice(1)}
+_ZERO, _UNTOUCHED, _REACHED, _STEPPED = -1, 0, 1, 2
 
 
 def depends_on(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
@@ -33,7 +38,12 @@ def depends_on(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
 def is_affine(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
     """Whether `function(argument, *rest)` is affine in `argument`, an array or a pytree of arrays."""
     reach = _reach(function, argument, *rest)  # what does not depend on it at all need not be differentiated
-    return reach == _UNTOUCHED or (reach < _STEPPED and not depends_on(jax.jacfwd(function), argument, *rest))
+
+    def slope(at: Any, along: Any, *rest: Any) -> Any:
+        """The derivative in one direction. The whole Jacobian would have vectors in place of numbers."""
+        return jax.jvp(lambda at: function(at, *rest), (at,), (along,))[1]
+
+    return reach == _UNTOUCHED or (reach < _STEPPED and not depends_on(slope, argument, argument, *rest))
 
 
 def has_steps(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
@@ -54,7 +64,9 @@ def _follow(jaxpr: Jaxpr, input_marks: list[Any]) -> list[Any]:
     known: dict[Any, Any] = dict(zip(jaxpr.invars, input_marks, strict=True))
 
     def mark(var: Any) -> Any:
-        return _UNTOUCHED if isinstance(var, Literal) else known.get(var, _UNTOUCHED)
+        if isinstance(var, Literal):
+            return _ZERO if np.all(np.asarray(var.val) == 0) else _UNTOUCHED
+        return known.get(var, _UNTOUCHED)
 
     for equation in jaxpr.eqns:
         marks = [mark(var) for var in equation.invars]
@@ -65,8 +77,12 @@ def _follow(jaxpr: Jaxpr, input_marks: list[Any]) -> list[Any]:
             outputs = _follow(called.jaxpr, marks)
         elif (moved := _of_vectors(equation, marks)) is not None:
             outputs = [moved]
+        elif _is_zero(equation, marks):
+            outputs = [_ZERO]
         else:
             most = max(int(np.max(mark, initial=_UNTOUCHED)) for mark in marks)
+            if most == _UNTOUCHED:
+                continue
             outputs = [max(most, _STEPPED if _is_step(equation) else _REACHED)] * len(equation.outvars)
         known.update(zip(equation.outvars, outputs, strict=True))
     return [mark(var) for var in jaxpr.outvars]
@@ -83,6 +99,15 @@ def _of_vectors(equation: Any, marks: list[Any]) -> Any:
         (start,), (limit,) = equation.params["start_indices"], equation.params["limit_indices"]
         return marks[0][start : limit : (equation.params["strides"] or (1,))[0]]
     return None
+
+
+def _is_zero(equation: Any, marks: list[Any]) -> bool:
+    name = equation.primitive.name
+    if name in _ZERO_BY_ONE:
+        return any(np.all(np.equal(mark, _ZERO)) for mark in marks[_ZERO_BY_ONE[name]])
+    if name == "select_n":
+        return all(np.all(np.equal(mark, _ZERO)) for mark in marks[1:])
+    return name in _KEEP_ZERO and all(np.all(np.equal(mark, _ZERO)) for mark in marks)
 
 
 def _is_step(equation: Any) -> bool:

@@ -17,6 +17,7 @@ from epf.filters._multiple_model import MultipleModel
 from epf.filters._sir import SIR
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.filters.marginal._mixture_kalman import GAUSSIANS, MixtureKalmanFilters
+from epf.filters.marginal._noiseless import of_noise
 from epf.model._laws import is_gaussian
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import Parameters
@@ -96,8 +97,9 @@ def choose(model: StateSpaceModel, u: Array | None) -> Filter:
     except UnsupportedModelError:
         return SIR(10_000)
     if not params.discrete:
-        if isinstance(bound.filters, MixtureKalmanFilters):
-            return MarginalEPF(_GAUSSIANS if all(bound.filters.parts) else _FEW_GAUSSIANS, nodes=bound.nodes)
+        filters = of_noise(bound.filters)
+        if isinstance(filters, MixtureKalmanFilters):
+            return MarginalEPF(_GAUSSIANS if all(filters.parts) else _FEW_GAUSSIANS, nodes=bound.nodes)
         return MarginalEPF(nodes=bound.nodes)
     banks = [group.bank for group in bound.groups]
     if all(isinstance(bank, BoundKalman) for bank in banks):

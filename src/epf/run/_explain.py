@@ -13,6 +13,7 @@ from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
 from epf.filters.marginal._marginal import MarginalEPF
 from epf.filters.marginal._mixture_kalman import MixtureKalmanFilters
+from epf.filters.marginal._noiseless import NoiselessFilters, of_noise
 from epf.filters.marginal._path import PathFilters
 from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.filters.marginal._rao_blackwell import RaoBlackwellised
@@ -52,6 +53,7 @@ class Explanation:
     - `inside`: the filter that fits once theta is known: "Kalman", "forward sums", "path", "points", "mixture Kalman",
       "partly Kalman" or "particles";
     - `integrated`: the parameters that this filter learns exactly, so that they need no nodes;
+    - `noiseless`: the components of the state that are known once theta is, where others have noise;
     - `default`: the method that `epf.fit` begins with;
     - `cost`: how many steps of Kalman filters, or evaluations of transition(), it makes per observation.
 
@@ -67,7 +69,9 @@ class Explanation:
         bound = _bound(self.default, model, u)
         self.inside = _inside(self.default, bound)
         self.cost = _cost(self.default, bound)
-        self.integrated = tuple(getattr(_filters(bound), "names", ()))
+        filters = _filters(bound)
+        self.integrated = tuple(getattr(filters, "names", ()))
+        self.noiseless = filters.part.entries if isinstance(filters, NoiselessFilters) else ()
         discrete: list[Parameter] = []
         if isinstance(self.default, MultipleModel):  # the rest is said of the model that each of its filters has
             params = parameters(model)
@@ -127,7 +131,7 @@ class Explanation:
         return [p.label for p in self.parameters if _JUMPS in p.why]
 
     def __str__(self) -> str:
-        paragraphs = [self._sums(), self.same, self._filters(), self._methods()]
+        paragraphs = [self._sums(), self.same, self._known(), self._filters(), self._methods()]
         return "\n\n".join([self._table(), *(textwrap.fill(text, _WIDTH) for text in paragraphs if text)])
 
     __repr__ = __str__
@@ -162,6 +166,13 @@ class Explanation:
             f"Separable given {_listed(awkward)}: for each value of {_listed(awkward)}, {_count(self.sums, 'sum')} along "
             f"a path say all about the other parameters. {remedy} {naive}"
         )
+
+    def _known(self) -> str:
+        if not self.noiseless:
+            return ""
+        names = _listed([f"x[{i}]" for i in self.noiseless])
+        known = "is known, since it has" if len(self.noiseless) == 1 else "are known, since they have"
+        return f"Once theta is known, {names} {known} no noise. In what follows, the state is the rest of it."
 
     def _filters(self) -> str:
         if isinstance(core(self.default), Kalman) and self.structure.parameters.size:
@@ -256,7 +267,7 @@ def _filters(bound: Any) -> Any:
 
 
 def _inside(method: Any, bound: Any) -> str:
-    filters = _filters(bound)
+    filters = of_noise(_filters(bound))
     if isinstance(core(method), Kalman) or isinstance(filters, KalmanFilters):
         return "Kalman"
     if isinstance(filters, FiniteFilters):
@@ -272,7 +283,7 @@ def _inside(method: Any, bound: Any) -> str:
 
 def _cost(method: Any, bound: Any) -> int:
     """Steps of Kalman filters, or evaluations of transition(), of one observation; with banks, of one of them."""
-    filters = _filters(bound)
+    filters = of_noise(_filters(bound))
     if filters is None:
         return getattr(method, "particles", 1)
     if isinstance(filters, KalmanFilters):

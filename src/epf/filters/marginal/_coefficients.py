@@ -79,22 +79,22 @@ def without(params: Parameters, names: tuple[str, ...]) -> Parameters:
     return Parameters({name: prior for name, prior in params.priors.items() if name not in names})
 
 
-@remembered
-def coefficients_of(model: StateSpaceModel, u: Array | None, symmetries: Symmetries) -> tuple[str, ...]:
-    """The names of the parameters that Kalman filters can learn together, given the others; as many as are found.
+def candidates(params: Parameters, symmetries: Symmetries) -> tuple[str, ...]:
+    """The names of the parameters that may be coefficients by their priors.
 
     A parameter that a symmetry of the model changes is none of them: nodes stand for its images, and filters do not.
     """
-    params = parameters(model)
     changed = np.any((symmetries.order != np.arange(params.size)) | (symmetries.sign < 0.0), axis=0)
+    return tuple(n for n, prior in params.priors.items() if is_gaussian(prior) and not changed[params.slices[n]].any())
+
+
+@remembered
+def coefficients_of(model: StateSpaceModel, u: Array | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of these parameters that Kalman filters can learn together, given the others; as many as are found."""
+    able = tuple(name for name in names if _served(model, u, (name,)))
+    if len(able) < 2 or _served(model, u, able):  # each alone was served
+        return able
     chosen: tuple[str, ...] = ()
-    able = [
-        name
-        for name, prior in params.priors.items()
-        if is_gaussian(prior) and not changed[params.slices[name]].any() and _served(model, u, (name,))
-    ]
-    if len(able) < 2 or _served(model, u, tuple(able)):  # each alone was served
-        return tuple(able)
     for name in able:  # two that multiply each other cannot both be learnt
         chosen = (*chosen, name) if _served(model, u, (*chosen, name)) else chosen
     return chosen

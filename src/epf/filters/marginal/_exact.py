@@ -3,6 +3,7 @@
 The filters learn those parameters themselves in which the model is linear too (`_coefficients.py`).
 """
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,7 +16,7 @@ from epf.errors import UnsupportedModelError
 from epf.filters._bank import Seen
 from epf.filters._gaussian import Gaussian
 from epf.filters._kalman import BoundKalman, Kalman, Split
-from epf.filters.marginal._coefficients import Coefficients, without
+from epf.filters.marginal._coefficients import Coefficients, coefficients_of, without
 from epf.model._model import StateSpaceModel, known, parameters, traced_at
 from epf.model._shapes import shapes_of
 from epf.numerics._remembered import remembered
@@ -84,6 +85,10 @@ class KalmanFilters(eqx.Module):
             return cls(traced_at(parameters(model).size, shape))
         except UnsupportedModelError:
             return None
+
+    def learning(self, model: StateSpaceModel, u: Array | None, names: tuple[str, ...]) -> "KalmanFilters":
+        """The filters that learn those of these parameters that they can."""
+        return replace(self, names=coefficients_of(model, u, names))
 
     def start(self, key: PRNGKeyArray, model: StateSpaceModel, thetas: Float[Array, "nodes p"]) -> KalmanBank:
         """Filters before the first observation."""

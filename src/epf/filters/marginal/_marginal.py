@@ -9,7 +9,6 @@ linear and Gaussian and only its observation is not (`_mixture_kalman.py`), and 
 state is linear given the rest (`_rao_blackwell.py`).
 """
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from epf.filters._bank import Filters
 from epf.filters._base import Filter
 from epf.filters._kalman import BoundKalman, Kalman
 from epf.filters._layout import Layout
-from epf.filters.marginal._coefficients import coefficients_of, without
+from epf.filters.marginal._coefficients import candidates, without
 from epf.filters.marginal._distribution import prior_proposal
 from epf.filters.marginal._exact import KalmanFilters
 from epf.filters.marginal._finite import FiniteFilters
@@ -28,6 +27,7 @@ from epf.filters.marginal._lookouts import lookouts_of
 from epf.filters.marginal._marginal_nodes import MarginalNodes
 from epf.filters.marginal._mixture_kalman import MixtureKalmanFilters
 from epf.filters.marginal._nodes import Points
+from epf.filters.marginal._noiseless import NoiselessFilters, Noisy, noiseless_part
 from epf.filters.marginal._path import PathFilters
 from epf.filters.marginal._quadrature import QuadratureFilters
 from epf.filters.marginal._rao_blackwell import RaoBlackwellised
@@ -51,9 +51,10 @@ class MarginalEPF(Filter):
 
     Each node has `particles` particles in four streams that share no random numbers. Where the model is linear and Gaussian
     once its parameters are known, or its state has finitely many values or no noise, the filter is exact instead (Kalman's,
-    forward sums, or its one path). Where the state is one number with a density, a quadrature with `points` points over it
-    is nearly so. Where the state is linear and Gaussian and is seen through another law (counts, heavy tails), particles are
-    Gaussians of it. Where a part of the state is linear and Gaussian given the rest, particles are of the rest, with a
+    forward sums, or its one path). Components without noise that nothing random reaches are known given the parameters, and
+    the filter is one of the others. Where the state is one number with a density, a quadrature with `points` points over it
+    is nearly exact. Where the state is linear and Gaussian and is seen through another law (counts, heavy tails), particles
+    are Gaussians of it. Where a part of the state is linear and Gaussian given the rest, particles are of the rest, with a
     Kalman filter each. With `exact=False` there are particles of the whole state in any case. `nodes` is the number of
     filters: by default 32 per parameter, or 8 p^2 for many, and twice that without particles (400 for four parameters).
     With `regrid` the nodes follow the posterior: filters at new nodes replay the observations from the first, `catch_up` per
@@ -81,25 +82,17 @@ class MarginalEPF(Filter):
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> MarginalNodes | KnownFilter | BoundKalman:
         params = parameters(model)
         params.require_unbounded("MarginalEPF")
-        filters: Any = None
-        if self.exact:
-            with may_lack_inputs(model, u):
-                filters = KalmanFilters.of(model, u) or FiniteFilters.of(model, u) or PathFilters.of(model, u)
-                # Who names a proposal asks for particles.
-                if filters is None and isinstance(self.proposal, Automatic):
-                    filters = QuadratureFilters.of(model, u, self.points)
-        times = 1 if filters is None else _CHEAP
-        if filters is None:
-            filters = self._with_particles(model, u)
+        filters = self._filters(model, u)
+        times = 1 if filters.streams == _STREAMS else _CHEAP
         if params.size == 0:
             return KnownFilter(model, params, filters)
         symmetries, names = Symmetries.none(params.size, int(np.prod(state_shape(model)))), ()
         with may_lack_inputs(model, u):
             symmetries = symmetries_of(model, u)
             # What Kalman filters learn they do not forget.
-            if isinstance(filters, KalmanFilters) and self.discount >= 1.0:
-                names = coefficients_of(model, u, symmetries)
-                filters = dataclasses.replace(filters, names=names)
+            if isinstance(filters, KalmanFilters | NoiselessFilters) and self.discount >= 1.0:
+                filters = filters.learning(model, u, candidates(params, symmetries))
+                names = filters.names
         rest = without(params, names)
         if rest.size == 0:
             return Kalman().bind(model, u)
@@ -114,6 +107,20 @@ class MarginalEPF(Filter):
         points, changes, first = Points.of(nodes, q), lookouts_of(symmetries, rest), prior_proposal(rest)
         settings = Region.of([], None, first), filters, nodes, moves, self.discount
         return MarginalNodes(model, params, self.catch_up, rest, layout, symmetries, points, changes, first, *settings)
+
+    def _filters(self, model: StateSpaceModel, u: Array | None) -> Any:
+        """The filters at the nodes: without particles if that is possible."""
+        if self.exact:
+            with may_lack_inputs(model, u):
+                filters = KalmanFilters.of(model, u) or FiniteFilters.of(model, u) or PathFilters.of(model, u)
+                if filters is None and (part := noiseless_part(model, u)):
+                    filters = NoiselessFilters(part, self._filters(Noisy(model, part), u))
+                # Who names a proposal asks for particles.
+                if filters is None and isinstance(self.proposal, Automatic):
+                    filters = QuadratureFilters.of(model, u, self.points)
+                if filters is not None:
+                    return filters
+        return self._with_particles(model, u)
 
     def _with_particles(self, model: StateSpaceModel, u: Array | None) -> Filters:
         """Filters of the whole state, or of the part of it that is not linear given that part."""

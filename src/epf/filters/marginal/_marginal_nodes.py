@@ -29,6 +29,7 @@ from epf.filters.marginal._distribution import SkewStudent, fitted
 from epf.filters.marginal._images import Images
 from epf.filters.marginal._lookouts import Changes
 from epf.filters.marginal._nodes import Nodes, Points, flattened
+from epf.filters.marginal._noiseless import of_noise
 from epf.filters.marginal._posterior import NodePosterior
 from epf.filters.marginal._quadrature import STREAMS
 from epf.filters.marginal._region import Region
@@ -268,7 +269,8 @@ class MarginalNodes(ReplayingFilter):
     def _noted(self, seen: Seen, nodes: Nodes) -> Noted:
         # A particle without a number is as good as one without weight, so a share of them is lost nats of log-likelihood.
         invalid = self._of_nodes(seen.invalid, jnp.max)
-        lost = nodes.weights @ invalid / getattr(self.filters, "particles", getattr(self.filters, "points", 1))
+        filters = of_noise(self.filters)
+        lost = nodes.weights @ invalid / getattr(filters, "particles", getattr(filters, "points", 1))
         invalid = jnp.where((nodes.weights > 1e-6) & (lost > LOST), invalid, 0)
         return Noted(
             jnp.asarray(seen.resampled),

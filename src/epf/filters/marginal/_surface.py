@@ -9,7 +9,6 @@ from jaxtyping import Array, Bool, Float
 
 from epf.filters.marginal._coefficients import Coefficients
 from epf.filters.marginal._distribution import white_log_density
-from epf.filters.marginal._exact import KalmanBank
 from epf.filters.marginal._images import Images
 from epf.filters.marginal._nodes import Nodes, placed
 from epf.filters.marginal._quadrature import STREAMS
@@ -131,7 +130,7 @@ class Surface(eqx.Module):
 
 def learnt_at(nodes: Nodes, lookouts: bool = False) -> Coefficients | None:
     """The coefficients at the nodes, or at the lookouts; None if the filters learn none. Such filters have one stream."""
-    found = nodes.bank.coefficients() if isinstance(nodes.bank, KalmanBank) else None
+    found = nodes.bank.coefficients() if hasattr(nodes.bank, "coefficients") else None
     if found is None or not found.mean.shape[1]:
         return None
     count, best = nodes.z.shape[0], jnp.argmax(nodes.weights)

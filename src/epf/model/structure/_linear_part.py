@@ -43,11 +43,25 @@ _POINTS = 8
 _TOLERANCE = 1e3  # roundings
 
 
-class LinearPart(eqx.Module):
-    """Which entries of the state are linear given the `others`, and what they reach."""
+class Parts(eqx.Module):
+    """Some entries of a state, and all others."""
 
     entries: tuple[int, ...] = eqx.field(static=True)
     others: tuple[int, ...] = eqx.field(static=True)
+
+    def joined(self, entries: Float[Array, " b"], others: Float[Array, " a"]) -> Float[Array, " n"]:
+        """The state that is made of the two parts."""
+        both = jnp.concatenate([entries, others])
+        return jnp.stack([both[place] for place in np.argsort(self.entries + self.others)])
+
+    def apart(self, x: Float[Array, " n *rest"]) -> tuple[Float[Array, " b *rest"], Float[Array, " a *rest"]]:
+        """The two parts of a state, or of anything with its axis first."""
+        return x[np.array(self.entries)], x[np.array(self.others)]
+
+
+class LinearPart(Parts):
+    """Which entries of the state are linear given the `others`, and what they reach."""
+
     noises: int = eqx.field(static=True)
     """How many numbers the transition draws."""
     direct: bool = eqx.field(static=True, default=False)
@@ -76,15 +90,6 @@ class LinearPart(eqx.Module):
         except UnreadableError:
             return None
         return found if found is not None and _holds(model, u, found) else None
-
-    def joined(self, linear: Float[Array, " b"], others: Float[Array, " a"]) -> Float[Array, " n"]:
-        """The state that is made of the two parts."""
-        both = jnp.concatenate([linear, others])
-        return jnp.stack([both[place] for place in np.argsort(self.entries + self.others)])
-
-    def apart(self, x: Float[Array, " n *rest"]) -> tuple[Float[Array, " b *rest"], Float[Array, " a *rest"]]:
-        """The two parts of a state, or of anything with its axis first."""
-        return x[np.array(self.entries)], x[np.array(self.others)]
 
 
 def moved(
