@@ -110,26 +110,26 @@ def load_state(
     check_is_model(model)
     file = inspect(path)
     header = check_header(file, *kinds)
-    allowed = _KINDS[header["kind"]][2]
+    kind, seed, t, inputs, facts = (header[name] for name in ("kind", "seed", "t", "inputs", "facts"))
+    allowed = _KINDS[kind][2]
     if method is None:
         method = rebuild(header["method"], path.stat().st_size, allowed)
     _check_owner(path, header, model, method)
     if not isinstance(method, allowed):
         raise malformed(path)
-    beside, facts = others(file, model, method), header["facts"]
-    bound = structure = None
-    if header["t"]:
-        settled = dataclasses.replace(method, **facts["chosen"]) if header["kind"] == "chains" else method
-        bound = bind(settled, model, header["inputs"]).after(tuple(facts.get("paused", ())))
+    beside, bound, structure = others(file, model, method), None, None
+    if t:
+        settled = dataclasses.replace(method, **facts["chosen"]) if kind == "chains" else method
+        paused = facts.get("paused", ()) if kind == "result" else ()
+        bound = bind(settled, model, inputs).after(tuple(paused))
         structure = _structure(bound, header)
     # The states of a panel lie side by side.
-    many = (facts["series"],) if header["kind"] == "panel" else ()
+    many = (facts["series"],) if kind == "panel" else ()
     own: Wanted = {k: (np.dtype(leaf.dtype), (*many, *leaf.shape)) for k, leaf in leaves("state", structure).items()}
     found = file.read(own | beside)
     _warn_of_versions(path, header)
     state = None if structure is None else _filled(structure, found)
     arrays = {name: array for name, array in found.items() if name not in own}
-    kind, seed, t, inputs = (header[name] for name in ("kind", "seed", "t", "inputs"))
     return Saved(kind, method, seed, t, inputs, state, facts, arrays, bound)
 
 
