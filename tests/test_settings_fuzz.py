@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 import epf
 from epf.errors import EPFError
-from epf.filters._base import Filter
+from epf.filters._base import Filter, Method
 from epf.model._shapes import shapes_of
-from epf.offline._base import Offline
 from epf.run._checks import check_capacity, check_memory, check_method
 from epf.storage._methods import METHODS, load
 from models import AR
@@ -76,7 +75,7 @@ def sentence_of(cls, given_settings):
     try:
         made = cls(**given_settings)
         if cls not in PARTS:
-            check_method(made, Filter, Offline)
+            check_method(made, Method)
             check_memory(made, MODEL, SHAPES)
             if isinstance(made, Filter):
                 check_capacity(made, 10)

@@ -12,6 +12,7 @@ from epf.model._laws import draw
 from epf.model._model import advance, initial_law, observation_law, parameters, transition_law
 from epf.model._shapes import shapes_of
 from epf.numerics._keys import particle_keys, root_key, step_key
+from epf.offline._base import Series
 from epf.offline._particle_gibbs import Moments, Paths
 from epf.offline._path import Path, Window
 from epf.offline._point_mass import PointMass, run
@@ -168,6 +169,7 @@ def joint_test(model, method, steps=6, replicates=3000, rounds=25):
     given y, and y is drawn given both. All of it is iid between replicates and has the law of the model at any round, so
     tests of Kolmogorov and Smirnov have the level they say. Few particles make a mistake show.
     """
+    bound = method.bind(model)
     window = Window(jnp.zeros(parameters(model).size), jnp.ones(parameters(model).size))
     states = jnp.zeros((steps, *shapes_of(model, None).state))
     moments = Moments(jnp.zeros(()), states, states)
@@ -180,9 +182,8 @@ def joint_test(model, method, steps=6, replicates=3000, rounds=25):
             theta, path, y = carry
             k_move, k_y = jax.random.split(k)
             chains = jax.tree.map(lambda leaf: leaf[None], (theta, path))  # one chain, which has a path already
-            moved, _ = method.step(
-                k_move, model, y, None, Paths(jnp.asarray(1), *chains, window, window.centre, window.width, moments)
-            )
+            before = Paths(jnp.asarray(1), *chains, window, window.centre, window.width, moments)
+            moved, _ = bound.step(k_move, before, Series(y, None))
             theta, path = jax.tree.map(lambda leaf: leaf[0], (moved.theta, moved.path))
             p, states = parameters(model).named(theta), path.states(model)
             y = jax.vmap(lambda x, k: draw(observation_law(model, p, x, None), k))(states, jax.random.split(k_y, steps))
@@ -240,11 +241,11 @@ class Laplace(AR):
 
 def test_a_reference_that_nothing_was_seen_of_counts_as_much_as_others():
     """Also far out, where a proposal's own density is not that of the transition."""
-    method = epf.ParticleGibbs(particles=2, ahead=0, proposal=epf.proposals.Interpolated())
+    bound = epf.ParticleGibbs(particles=2, ahead=0, proposal=epf.proposals.Interpolated()).bind(Laplace())
     reference, y = Path(jnp.zeros(()), jnp.full(1, 30.0)), jnp.full(1, jnp.nan)
 
     def followed(key):
-        path = method.path(key, Laplace(), jnp.array([0.5, 1.0]), reference, jnp.asarray(True), y, None)
+        path = bound.path(key, jnp.array([0.5, 1.0]), reference, jnp.asarray(True), Series(y, None))
         return path.new[0] == 30.0
 
     share = jnp.mean(jax.jit(jax.vmap(followed))(particle_keys(root_key(0), 2000)))
@@ -263,15 +264,16 @@ def test_pmmh_passes_simulation_based_calibration():
     """Ranks of the true theta among draws given data simulated with it are uniform (Talts et al. 2018)."""
     # Chains that are short for their autocorrelation have too many extreme ranks; draws 60 apart are nearly independent.
     model, steps, data, warmup, kept, thin = Stable(), 10, 256, 300, 31, 60
-    method = epf.PMMH(2, chains=1, warmup=warmup, particles=10)
+    bound = epf.PMMH(2, chains=1, warmup=warmup, particles=10).bind(model)
 
     def one(key):
         k_data, k_run = jax.random.split(key)
         theta, _, y = simulated(model, k_data, steps)
-        state = method.begin(jax.random.fold_in(k_run, 0), model, y, None)
+        series = Series(y, None)
+        state = bound.init(jax.random.fold_in(k_run, 0), series)
 
         def step(state, i):
-            return method.step(jax.random.fold_in(k_run, i), model, y, None, state)
+            return bound.step(jax.random.fold_in(k_run, i), state, series)
 
         _, draws = jax.lax.scan(step, state, jnp.arange(1, 1 + warmup + kept * thin))
         return jnp.sum(draws.theta[-1 : -kept * thin : -thin, 0] < theta, axis=0), draws.accepted[warmup:].mean()

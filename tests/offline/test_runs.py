@@ -148,6 +148,18 @@ def test_the_posterior_answers_every_question(ran):
     assert result.verdict.word in ("good", "doubtful", "do not trust")
 
 
+def test_what_is_decided_for_the_model_is_known_before_the_run(ran):
+    method, result = ran
+    bound = method.bind(AR())
+    assert result.settings == {"model": "AR", **bound.describe()}
+    assert eqx.tree_equal(result.bound, bound)
+    assert "optimal" in bound.describe()["proposal"]
+
+
+def test_what_only_the_data_can_decide_is_left_open_until_the_run():
+    assert epf.PMMH().bind(AR()).describe()["particles"] == "chosen per filter"
+
+
 def test_chains_are_kept_as_chains(ran):
     method, result = ran
     if not isinstance(result, epf.Chains):
@@ -235,7 +247,7 @@ def test_a_saved_run_is_the_run(ran, tmp_path):
             _ = loaded.log_evidence
         if isinstance(method, epf.ParticleGibbs):
             assert loaded.smoothed.equals(result.smoothed)
-    assert eqx.tree_equal(whole.settled, result.settled)
+    assert eqx.tree_equal(whole.bound, result.bound)
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "draws.npz")["v"], result.draws["v"])
 
 
@@ -265,7 +277,7 @@ def test_what_was_chosen_from_the_data_is_kept(chains, tmp_path):
     left_open.save(tmp_path / "out")
     loaded = epf.load(tmp_path / "out", AR())
     assert loaded.method.particles is None
-    assert eqx.tree_equal(loaded.settled, chains.settled)
+    assert eqx.tree_equal(loaded.bound, chains.bound)
     assert loaded.interrupted
     assert epf.load(tmp_path / "out").interrupted
 
@@ -351,6 +363,11 @@ class KnownStart(AR):
         return dist.Delta(p.a)
 
 
+class Heavy(AR):
+    def transition(self, p, x, u):
+        return dist.Laplace(p.a * x, 1.0)
+
+
 class Impossible(AR):
     def observation(self, p, x, u):
         return dist.Uniform(x + 50.0, x + 51.0)
@@ -372,6 +389,27 @@ def test_what_cannot_be_served_is_refused_in_a_sentence_that_names_what_can(meth
 def test_a_series_that_no_parameter_explains_is_an_error(method):
     with pytest.raises(NumericalError, match="every likelihood it tried was zero"):
         epf.fit(Impossible(), np.full(2, 1.0), method)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+def test_a_proposal_that_does_not_fit_is_refused_before_the_run(method):
+    method = dataclasses.replace(method, proposal=epf.proposals.Optimal())
+    with pytest.raises(UnsupportedModelError, match="Optimal"):
+        method.bind(Heavy())
+
+
+def test_what_was_known_before_the_first_observation_is_saved(tmp_path):
+    with pytest.raises(NumericalError, match=r"At t = 1 .* no theta of SMC2 could explain the observation") as caught:
+        epf.fit(Impossible(), np.full(2, 1.0), METHODS[2])
+    before = caught.value.result
+    assert before.num_observations == 0
+    before.save(tmp_path / "before")
+    assert epf.load(tmp_path / "before", Impossible()).mean == before.mean
+
+
+def test_a_series_without_a_value_is_doubted():
+    result = epf.fit(AR(), np.full(3, np.nan), METHODS[2])
+    assert "No value was observed" in str(result.verdict)
 
 
 @pytest.mark.usefixtures("_as_a_user")

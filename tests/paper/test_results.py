@@ -100,7 +100,7 @@ def test_sizes_come_from_what_a_method_says_of_itself():
         (epf.MarginalEPF(20, 16, exact=False), "16 x 20"),
     ):
         assert described_size(method.bind(model).describe()) == size
-    assert described_size(epf.SMC2(100, particles=50).describe(model, None)) == "100 x 50"
+    assert described_size(epf.SMC2(100, particles=50).bind(model).describe()) == "100 x 50"
 
 
 def test_quick_results_do_not_replace_the_committed_ones():

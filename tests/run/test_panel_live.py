@@ -214,8 +214,10 @@ def test_other_files_and_forged_ones_are_refused(saved, tmp_path):
 def test_mutated_files_are_refused_or_right(saved, tmp_path, monkeypatch):
     panel, _, content = saved
     path, random_ = tmp_path / "mutated.epf", random.Random(1)
-    structure = checkpoint._structure(panel.method, panel.model, {"seed": 5, "t": 1, "inputs": 0})
+    bound = checkpoint.bind(panel.method, panel.model, 0)
+    structure = checkpoint._structure(bound, {"seed": 5, "t": 1, "inputs": 0})
     traces = checkpoint.model_traces(panel.model, 0)
+    monkeypatch.setattr(checkpoint, "bind", lambda *_: bound)
     monkeypatch.setattr(checkpoint, "_structure", lambda *_: structure)
     monkeypatch.setattr(checkpoint, "model_traces", lambda *_: traces)
     known, accepted = checkpoint.versions(), 0

@@ -19,9 +19,7 @@ import safetensors
 
 import epf
 from epf.errors import CheckpointError, EPFError, EPFWarning
-from epf.filters._base import Filter
-from epf.offline._base import Offline
-from epf.run import _stream as run_stream
+from epf.filters._base import Method
 from epf.run._replay_buffer import ReplayBuffer
 from epf.storage import _checkpoint as checkpoint
 from epf.storage._fingerprint import describe, model_traces, rebuild
@@ -73,7 +71,7 @@ def test_methods_are_made_again_from_their_settings():
         epf.SMC2(200, particles=50),
     ]
     for method in [*FILTERS.values(), *own]:
-        assert eqx.tree_equal(rebuild(json.loads(json.dumps(describe(method))), 10_000, (Filter, Offline)), method)
+        assert eqx.tree_equal(rebuild(json.loads(json.dumps(describe(method))), 10_000, (Method,)), method)
 
 
 def test_stored_observations_come_back():
@@ -237,13 +235,13 @@ def test_mutated_files_are_refused_or_right(cases, saved, tmp_path, monkeypatch)
     stream, _, content = saved
     path, random_ = tmp_path / "mutated.epf", random.Random(1)
     # The model and the method in hand are the same in all cases: what they look like is worked out once.
-    structure = checkpoint._structure(stream.method, stream.model, {"seed": 5, "t": 3, "inputs": 0})
+    known, bound = checkpoint.versions(), checkpoint.bind(stream.method, stream.model, 0)
+    structure = checkpoint._structure(bound, {"seed": 5, "t": 3, "inputs": 0})
     traces = checkpoint.model_traces(stream.model, 0)
     monkeypatch.setattr(checkpoint, "_structure", lambda *_: structure)
     monkeypatch.setattr(checkpoint, "model_traces", lambda *_: traces)
-    known, bound = checkpoint.versions(), checkpoint.bind(stream.method, stream.model, 0)
     monkeypatch.setattr(checkpoint, "versions", lambda: known)
-    monkeypatch.setattr(run_stream, "bind", lambda *_: bound)
+    monkeypatch.setattr(checkpoint, "bind", lambda *_: bound)
     length = int.from_bytes(content[:8], "little")
     accepted = 0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -15,9 +15,8 @@ import typer
 from epf.cli.outcome import INTERRUPTED
 from epf.cli.rows import BadRow, Columns, read_rows
 from epf.errors import DataError, EPFError, SettingError, reason
-from epf.filters._base import Filter
+from epf.filters._base import Method
 from epf.model._model import StateSpaceModel
-from epf.offline._base import Offline
 from epf.results._chains import Chains
 from epf.results._result import Result
 from epf.run._compare import evidence
@@ -66,7 +65,7 @@ def check_on_error(on_error: str) -> bool:
 
 def run(
     model: StateSpaceModel,
-    method: Filter | Offline | None,
+    method: Method | None,
     source: str,
     columns: Columns,
     *,

@@ -7,8 +7,7 @@ from typing import Any
 from epf.cli.fit import finish, finite
 from epf.cli.rows import Columns
 from epf.errors import SettingError
-from epf.filters._base import Filter
-from epf.offline._base import Offline
+from epf.filters._base import Method
 from epf.results._verdict import LEVELS
 from epf.run.panel._fit_panel import fit_panel
 from epf.run.panel._result import PanelResult
@@ -19,7 +18,7 @@ _SHOWN = 20  # series in the terminal
 
 def run(
     model: Any,
-    method: Filter | Offline | None,
+    method: Method | None,
     source: str,
     by: str,
     columns: Columns,

@@ -1,8 +1,8 @@
-"""The contract of every online algorithm.
+"""The contract of every method, and of every online algorithm.
 
-A `Filter` is settings only. `filter.bind(model, u)` decides everything that depends on the model (shapes, proposal,
-statistic, chart) once, and returns a `BoundFilter`: `init`, `step` and `posterior` for that model. `State` is what the next
-step needs; `Info` is what a reader wants to know of a step.
+A `Method` is settings only. `method.bind(model, u)` decides everything that depends on the model (shapes, proposal,
+statistic, chart) once, and returns an algorithm for that model. That of a `Filter` is a `BoundFilter`: `init`, `step` and
+`posterior`. `State` is what the next step needs; `Info` is what a reader wants to know of a step.
 """
 
 from abc import abstractmethod
@@ -92,14 +92,27 @@ def required(past: Past | None) -> Past:
     return past
 
 
-class BoundFilter(eqx.Module):
-    """An algorithm for one model, which takes in one observation at a time at a constant cost.
+class Bound(eqx.Module):
+    """An algorithm for one model; a step interprets nothing again.
 
     `step` is a pure function of its arguments, so it can be compiled, scanned and mapped over seeds and series. The key of
     a step is never part of the state.
     """
 
     model: eqx.AbstractVar[StateSpaceModel]
+
+    @abstractmethod
+    def describe(self) -> dict[str, str]:
+        """The settings in words, with what was chosen automatically for this model."""
+
+    def after(self, paused: tuple[int, ...]) -> Any:
+        """The algorithm as it is after pauses at these steps, in which its state has grown."""
+        return self
+
+
+class BoundFilter(Bound):
+    """An algorithm that takes in one observation at a time at a constant cost."""
+
     parameters: eqx.AbstractVar[Parameters]
 
     @abstractmethod
@@ -117,10 +130,6 @@ class BoundFilter(eqx.Module):
     def evidence(self, state: Any) -> Evidence:
         """How far the sum of the steps' log-evidence may be off; not measured unless a filter knows better."""
         return Evidence.of(jnp.full(1, jnp.nan))
-
-    @abstractmethod
-    def describe(self) -> dict[str, str]:
-        """The settings in words, with what was chosen automatically for this model."""
 
     def check(self) -> None:
         """Try the model's densities before anything is compiled; raises if the method cannot use them."""
@@ -147,21 +156,21 @@ class ReplayingFilter(BoundFilter):
         """Take in one observation, and some of the `past` again."""
 
 
-class Filter(Settings):
-    """Settings of an online algorithm; `bind` makes it an algorithm for one model."""
+class Method(Settings):
+    """Settings of an algorithm; `bind` makes it an algorithm for one model."""
 
     @property
     def max_observations(self) -> int | None:
-        """How many observations there is room for; None for a filter whose memory does not grow."""
+        """How many observations there is room for; None for a method whose memory does not grow."""
         return None
 
     @property
     def weighted_particles(self) -> int | None:
-        """Number of particles that the effective sample size counts; None for a filter without particles."""
+        """Number of particles that the effective sample size counts; None for a method without particles."""
         return getattr(self, "particles", None)
 
     @abstractmethod
-    def bind(self, model: StateSpaceModel, u: Array | None = None) -> BoundFilter:
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> Any:
         """The algorithm for this model; raises UnsupportedModelError for a model that this method cannot learn.
 
         `u` is a row of inputs, for a model that has inputs.
@@ -175,6 +184,14 @@ class Filter(Settings):
     def remedies(self) -> dict[str, str]:
         """What helps against a part of the certificate, by its name, where the usual words do not fit this method."""
         return {}
+
+
+class Filter(Method):
+    """Settings of an online algorithm."""
+
+    @abstractmethod
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> BoundFilter:
+        """The algorithm for this model; raises UnsupportedModelError for a model that this method cannot learn."""
 
 
 @compiled

@@ -1,97 +1,78 @@
-"""Base classes for methods that need the whole series: `begin`, then one `step` per iteration.
+"""The contract of methods that need the whole series: an iteration reads all of it.
 
-A Markov chain iterates until it has its draws. SMC^2 has one iteration per observation, with a posterior after each. One
-runner serves all: it compiles blocks of iterations, shows progress, and returns what there is when it is interrupted.
+As for filters, `method.bind(model, u)` decides what depends on the model. A Markov chain iterates until it has its draws.
+SMC^2 has one iteration per observation, with a posterior after each. One runner serves all: it compiles blocks of
+iterations, shows progress, and returns what there is when it is interrupted.
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+import jax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.errors import UnsupportedModelError
-from epf.filters._base import Caveat
+from epf.filters._base import Bound, Method, strong
 from epf.model._model import StateSpaceModel, parameters
-from epf.model._settings import Settings, count
+from epf.model._parameters import Parameters
+from epf.model._settings import count
+from epf.numerics._keys import step_key
 from epf.posterior._posterior import Posterior
 
-Rows = Float[Array, "rows *y"]
+
+class Series(NamedTuple):
+    """All observations and their inputs."""
+
+    ys: Float[Array, "rows *y"]
+    us: Float[Array, "rows inputs"] | None
+
+    def row(self, t: Int[Array, ""] | int) -> tuple[Float[Array, "*y"], Array | None]:
+        """One observation and its inputs."""
+        return self.ys[t], None if self.us is None else self.us[t]
 
 
-class Offline(Settings):
-    """A method that goes through the whole series many times.
+class BoundOffline(Bound):
+    """An algorithm that goes through the whole series many times.
 
-    `step` is a pure function, and the key of an iteration depends on the seed and on its number alone. So the division of
-    iterations into blocks, or an interruption, does not change the answer.
+    The key of an iteration depends on the seed and on its number alone. So the division of iterations into blocks, or an
+    interruption, does not change the answer.
     """
 
-    @abstractmethod
-    def iterations(self, steps: int) -> int:
-        """Number of iterations for a series of this length."""
+    model: StateSpaceModel
 
-    def check(self, model: StateSpaceModel, u: Array | None) -> None:
-        """Refuse a model that this method cannot learn; called once, before anything is compiled."""
-        check_movable(type(self).__name__, model)
+    @property
+    def parameters(self) -> Parameters:
+        """Read from the model where a program is traced: numbers of a prior are constants of that program."""
+        return parameters(self.model)
 
-    def settled(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None) -> "Offline":
-        """The same method with every setting chosen that depends on the data, such as a number of particles."""
+    def settled(self, key: PRNGKeyArray, series: Series) -> "BoundOffline":
+        """The same with every setting chosen that depends on the data, such as a number of particles."""
         return self
 
     @abstractmethod
-    def begin(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None) -> Any:
+    def init(self, key: PRNGKeyArray, series: Series) -> Any:
         """The state before the first iteration."""
 
     @abstractmethod
-    def step(
-        self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Any
-    ) -> tuple[Any, Any]:
-        """One iteration: the state after it, and its row of the record."""
+    def step(self, key: PRNGKeyArray, state: Any, series: Series) -> tuple[Any, Any]:
+        """One iteration: the state after it, and what a reader wants to know of it."""
 
-    def has_begun(self, state: Any) -> Bool[Array, ""]:
-        """Whether the series has a positive likelihood at some starting point."""
-        return jnp.asarray(True)
 
+class BoundSequential(BoundOffline):
+    """An algorithm whose iteration takes in an observation and returns its `Info`: it has a posterior after each."""
+
+    @abstractmethod
+    def posterior(self, state: Any) -> Posterior:
+        """What the state says of the parameters and of x."""
+
+    @abstractmethod
     def pauses(self, state: Any) -> Bool[Array, ""]:
         """Whether `between` must run before the next iteration, if there is one."""
-        return jnp.asarray(False)
 
-    def between(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Any) -> Any:
+    @abstractmethod
+    def between(self, key: PRNGKeyArray, state: Any, series: Series) -> Any:
         """A change of the state's shape, which cannot be compiled together with the iterations."""
-        return state
-
-    def grown(self, pauses: int) -> "Offline":
-        """The method after this many pauses: its `begin` makes a state of the shape that the state has then."""
-        return self
-
-    @abstractmethod
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        """The settings in words, with what was chosen automatically for this model."""
-
-    def remarks(self, paused: tuple[int, ...]) -> dict[str, str]:
-        """Settings that the run itself chose; `paused` are the iterations after which it paused."""
-        return {}
-
-    def caveats(self, state: Any) -> tuple[Caveat, ...]:
-        """What the verdict says about this method, given its last state."""
-        return ()
-
-
-class Sequential(Offline):
-    """A method with one iteration per observation and a posterior after each: its result is like a filter's."""
-
-    @property
-    @abstractmethod
-    def weighted_particles(self) -> int:
-        """Number of particles that the effective sample size counts."""
-
-    def iterations(self, steps: int) -> int:
-        return steps
-
-    @abstractmethod
-    def posterior(self, model: StateSpaceModel, state: Any) -> Posterior:
-        """What the state says of the parameters and of x."""
 
 
 class Draw(eqx.Module):
@@ -106,15 +87,22 @@ class Draw(eqx.Module):
     """Acceptance probability of the move; 1 where every move is accepted."""
 
 
-class MarkovChains(Offline):
-    """Several chains side by side: `warmup` iterations in which they adapt, then `draws` per chain."""
+class BoundChains(BoundOffline):
+    """Markov chains side by side, which adapt in the first `warmup` iterations; each returns a `Draw`."""
 
-    draws: int = count(2000, least=2)
-    chains: int = count(4)
-    warmup: int = count(500, least=0)
+    draws: Int[Array, ""]
+    """An array: it matters to no iteration, which is compiled once for all numbers of draws."""
+    chains: int
+    warmup: int
 
-    def iterations(self, steps: int) -> int:
-        return self.warmup + self.draws
+    @abstractmethod
+    def has_begun(self, state: Any) -> Bool[Array, ""]:
+        """Whether the series has a positive likelihood at some starting point."""
+
+    @property
+    def iterations(self) -> int:
+        """The number of iterations, including the warm-up."""
+        return self.warmup + int(self.draws)
 
     def smoothed(self, state: Any) -> tuple[Array, Array] | None:
         """Mean and standard deviation of the states given the whole series, if the chains draw paths."""
@@ -122,12 +110,31 @@ class MarkovChains(Offline):
 
     def describe_chains(self) -> str:
         """The settings that all chains have, in words."""
-        return f"{self.chains}, each with {self.warmup} warm-up iterations and {self.draws} draws"
+        return f"{self.chains}, each with {self.warmup} warm-up iterations and {int(self.draws)} draws"
 
 
-def check_movable(name: str, model: StateSpaceModel) -> None:
+class Sequential(Method):
+    """Settings of a method that is bound as a `BoundSequential`: its result is like a filter's."""
+
+
+class MarkovChains(Method):
+    """Settings of several chains: `warmup` iterations in which they adapt, then `draws` per chain."""
+
+    draws: int = count(2000, least=2)
+    chains: int = count(4)
+    warmup: int = count(500, least=0)
+
+
+def begin(bound: BoundOffline, root: PRNGKeyArray, series: Series) -> tuple[Any, Any]:
+    """The algorithm with nothing left open, and its state before the first iteration."""
+    k_settle, k_init = jax.random.split(step_key(root, 0))
+    bound = bound.settled(k_settle, series)
+    return bound, strong(bound.init(k_init, series))
+
+
+def check_movable(method: Method, model: StateSpaceModel) -> None:
     """Refuse a model whose parameters cannot be moved on the real line, or that has none."""
-    params = parameters(model)
+    name, params = type(method).__name__, parameters(model)
     if params.size == 0:
         raise UnsupportedModelError(f"{name} learns parameters, and this model has no unknown ones: use epf.SIR.")
     params.require_unbounded(name)

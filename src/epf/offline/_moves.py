@@ -10,18 +10,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from epf.model._model import StateSpaceModel, parameters
+from epf.model._parameters import Parameters
 from epf.numerics._keys import particle_keys
 from epf.numerics._linear_algebra import cholesky, solve_lower
 from epf.numerics._sums import mean_and_sd
 from epf.smc.resampling import Systematic
 
 
-def from_prior(key: PRNGKeyArray, model: StateSpaceModel, count: int) -> Float[Array, "count q"]:
-    """Unconstrained draws from the prior; one on the edge of its support would be infinite, and is clipped."""
-    params = parameters(model)
+def from_prior(
+    key: PRNGKeyArray, params: Parameters, count: int
+) -> tuple[Float[Array, "count q"], Float[Array, "count p"]]:
+    """Draws from the prior, unconstrained and as they are; one on the edge of its support would be infinite, so they are
+    clipped."""
     free = jax.vmap(lambda k: params.unconstrain(params.sample(k)))(particle_keys(key, count))
-    return jnp.clip(jnp.nan_to_num(free), -1e4, 1e4)
+    free = jnp.clip(jnp.nan_to_num(free), -1e4, 1e4)
+    return free, jax.vmap(params.constrain)(free)
 
 
 def spread_of(free: Float[Array, "count q"], weights: Float[Array, " count"]) -> tuple[Array, Float[Array, "q q"]]:

@@ -20,13 +20,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.filters._bank import Filters
 from epf.filters._particle import finite, propose, start
 from epf.model._laws import log_prob, log_weight_observed, observed
-from epf.model._model import StateSpaceModel, advance, observation_law, parameters, transition_law
+from epf.model._model import StateSpaceModel, advance, observation_law, transition_law
 from epf.model._parameters import Values
 from epf.model._settings import count, instance
 from epf.model._shapes import shapes_of
 from epf.numerics._keys import particle_keys
-from epf.offline._base import Draw, MarkovChains, Rows, check_movable
-from epf.offline._likelihood import starting_points
+from epf.offline._base import BoundChains, Draw, MarkovChains, Series, check_movable
+from epf.offline._likelihood import Likelihood, starting_points
 from epf.offline._path import (
     Path,
     Window,
@@ -89,24 +89,30 @@ class ParticleGibbs(MarkovChains):
     proposal: Proposal = instance(Automatic(), Proposal, example="epf.proposals.Bootstrap()")
     ahead: int | None = count(None, least=0, optional=True)
 
-    def check(self, model: StateSpaceModel, u: Array | None) -> None:
-        check_movable("ParticleGibbs", model)
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundParticleGibbs":
+        check_movable(self, model)
         check_path_is_noisy(model, u)
+        shapes, lengths = shapes_of(model, u), (jnp.asarray(self.draws), self.chains, self.warmup)
+        ahead = memory(model, shapes) if self.ahead is None else self.ahead
+        filters = Filters(self.particles, resolve_proposal(self.proposal, model, u), Systematic(1.0))
+        likelihood = Likelihood(model, filters)
+        return BoundParticleGibbs(model, *lengths, likelihood, ahead, serves(model, u), shapes.new)
 
-    def settled(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None) -> "ParticleGibbs":
-        if self.ahead is not None:
-            return self
-        ahead = memory(model, shapes_of(model, None if us is None else us[0]))
-        return eqx.tree_at(lambda m: m.ahead, self, ahead, is_leaf=lambda leaf: leaf is None)
 
-    def begin(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None) -> Paths:
-        shapes = shapes_of(model, None if us is None else us[0])
-        filters = Filters(self.particles, self.proposal, Systematic(1.0))
-        points = starting_points(key, model, filters, ys, us, self.chains)
-        steps = ys.shape[0]
+class BoundParticleGibbs(BoundChains):
+    """The chains for one model; theta is drawn by slices where the model is not `conjugate`."""
+
+    likelihood: Likelihood
+    ahead: int
+    conjugate: bool
+    new_shape: tuple[int, ...] = eqx.field(static=True)
+
+    def init(self, key: PRNGKeyArray, series: Series) -> Paths:
+        points = starting_points(key, self.likelihood, series, self.chains)
+        state_shape, steps = points.x.shape[1:], series.ys.shape[0]
         # The first iteration has no reference path, and ignores these.
-        path = Path(jnp.zeros((self.chains, *shapes.state)), jnp.zeros((self.chains, steps, *shapes.new)))
-        nothing = jnp.zeros((steps, *shapes.state))
+        path = Path(jnp.zeros((self.chains, *state_shape)), jnp.zeros((self.chains, steps, *self.new_shape)))
+        nothing = jnp.zeros((steps, *state_shape))
         variance = jnp.diagonal(points.covariance)
         begun = jnp.any(jnp.isfinite(points.log_likelihood))
         return Paths(
@@ -122,18 +128,19 @@ class ParticleGibbs(MarkovChains):
     def has_begun(self, state: Paths) -> Bool[Array, ""]:
         return ~jnp.any(jnp.isnan(state.theta))
 
-    def step(
-        self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Paths
-    ) -> tuple[Paths, Draw]:
-        params, u = parameters(model), None if us is None else us[0]
-        gibbs = Conjugate.of(model) if serves(model, u) else None
+    def step(self, key: PRNGKeyArray, state: Paths, series: Series) -> tuple[Paths, Draw]:
+        params, model = self.parameters, self.model
+        gibbs = Conjugate.of(model) if self.conjugate else None
 
         def one(key: PRNGKeyArray, theta: Array, reference: Path) -> tuple[Array, Path, Array, Array]:
             k_path, k_theta = jax.random.split(key)
-            path = self.path(k_path, model, theta, reference, state.i > 0, ys, us)
+            path = self.path(k_path, theta, reference, state.i > 0, series)
             states = path.states(model)
-            theta = self._theta(k_theta, gibbs, state.window, model, theta, path, states, ys, us)
-            return theta, path, states, log_joint(model, theta, path, states, ys, us)
+            if gibbs is None:
+                theta = draw_by_slices(k_theta, state.window, model, params, theta, path, states, series)
+            else:
+                theta = draw_conjugate(k_theta, gibbs, theta, path, states, series)
+            return theta, path, states, log_joint(model, params, theta, path, states, series)
 
         theta, path, states, log_likelihood = jax.vmap(one)(jax.random.split(key, self.chains), state.theta, state.path)
         free = jax.vmap(params.unconstrain)(theta)
@@ -148,42 +155,33 @@ class ParticleGibbs(MarkovChains):
         after = Paths(state.i + 1, theta, path, window, mean, variance, moments)
         return after, Draw(theta, states[:, -1], log_likelihood, jnp.ones(self.chains))
 
-    def _theta(self, key, gibbs: Conjugate | None, window: Window, model, theta, path, states, ys, us) -> Array:
-        if gibbs is None:
-            return draw_by_slices(key, window, model, theta, path, states, ys, us)
-        return draw_conjugate(key, gibbs, theta, path, states, ys, us)
-
     def path(
         self,
         key: PRNGKeyArray,
-        model: StateSpaceModel,
         theta: Float[Array, " p"],
         reference: Path,
         conditional: Bool[Array, ""],
-        ys: Rows,
-        us: Array | None,
+        series: Series,
     ) -> Path:
         """A path given theta and the reference path, which the last particle of the filter follows."""
-        params, count, steps = parameters(model), self.particles, ys.shape[0]
-        p = params.named(theta)
+        model, params, filters = self.model, self.parameters, self.likelihood.filters
+        count, proposal, p = filters.particles, filters.proposal, params.named(theta)
         k_start, k_run, k_last = jax.random.split(key, 3)
         x_0 = _with_reference(start(particle_keys(k_start, count), model, params, theta), reference.x_0, conditional)
 
         def step(carry: tuple[Array, Array], t: Int[Array, ""]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
             x, weights = carry
             k_choose, k_ancestor, k_move = jax.random.split(jax.random.fold_in(k_run, t), 3)
-            y, u = ys[t], None if us is None else us[t]
+            y, u = series.row(t)
             ancestors = choices(k_choose, weights)
             own = jnp.asarray(count - 1, ancestors.dtype)
             if self.ahead:
-                rest = jax.vmap(lambda x: _rest(model, p, x, reference.new, t, self.ahead or 0, ys, us), -1)(x)
+                rest = jax.vmap(lambda x: _rest(model, p, x, reference.new, t, self.ahead, series), -1)(x)
                 own = _choose(k_ancestor, jnp.log(weights) + rest, own)
             ancestors = ancestors.at[-1].set(jnp.where(conditional, own, ancestors[-1]))
             x_prev = x[..., ancestors]
-            new, x, log_weights = propose(
-                particle_keys(k_move, count), model, params, self.proposal, theta, x_prev, y, u
-            )
-            _, reference_weight = self.proposal.propose(k_move, model, p, x_prev[..., -1], y, u, reference.new[t])
+            new, x, log_weights = propose(particle_keys(k_move, count), model, params, proposal, theta, x_prev, y, u)
+            _, reference_weight = proposal.propose(k_move, model, p, x_prev[..., -1], y, u, reference.new[t])
             new = _with_reference(new, reference.new[t], conditional)
             x = _with_reference(x, advance(model, x_prev[..., -1], reference.new[t]), conditional)
             reference_weight = jnp.where(jnp.any(observed(y)), reference_weight, 0.0)  # as of the others
@@ -194,7 +192,7 @@ class ParticleGibbs(MarkovChains):
             return (x, weighed.weights), (ancestors, jnp.where(sound, new, 0.0))
 
         first = (x_0, jnp.full(count, 1.0 / count))
-        (_, weights), (ancestors, news) = jax.lax.scan(step, first, jnp.arange(steps))
+        (_, weights), (ancestors, news) = jax.lax.scan(step, first, jnp.arange(series.ys.shape[0]))
 
         def back(k: Int[Array, ""], at: tuple[Array, Array]) -> tuple[Array, Array]:
             ancestors, new = at
@@ -210,15 +208,15 @@ class ParticleGibbs(MarkovChains):
             return None
         return moments.mean, jnp.sqrt(moments.squares / (moments.count - 1.0))
 
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
-        ahead = memory(model, shapes_of(model, u)) if self.ahead is None else self.ahead
+    def describe(self) -> dict[str, str]:
+        filters, ahead = self.likelihood.filters, self.ahead
         return {
             "method": "ParticleGibbs",
             "chains": self.describe_chains(),
-            "particles": str(self.particles),
-            "proposal": resolve_proposal(self.proposal, model, u).describe(),
+            "particles": str(filters.particles),
+            "proposal": filters.proposal.describe(),
             "ancestors": f"drawn again, {ahead} step{'s' if ahead > 1 else ''} ahead" if ahead else "kept",
-            "theta given the path": "drawn exactly (conjugate)" if serves(model, u) else "slice sampling",
+            "theta given the path": "drawn exactly (conjugate)" if self.conjugate else "slice sampling",
         }
 
 
@@ -229,18 +227,17 @@ def _rest(
     new: Float[Array, "T *new"],
     t: Int[Array, ""],
     ahead: int,
-    ys: Rows,
-    us: Array | None,
+    series: Series,
 ) -> Float[Array, ""]:
     """log p(next `ahead` steps of the reference path | x), cut at the end of the series."""
-    total = jnp.zeros(())
+    total, steps = jnp.zeros(()), series.ys.shape[0]
     for k in range(ahead):
-        there, s = t + k < ys.shape[0], jnp.minimum(t + k, ys.shape[0] - 1)
-        u = None if us is None else us[s]
-        term = log_prob(transition_law(model, p, x, u), new[s])
-        x = advance(model, x, new[s])
+        there, s = t + k < steps, jnp.minimum(t + k, steps - 1)
+        (y, u), drawn = series.row(s), new[s]
+        term = log_prob(transition_law(model, p, x, u), drawn)
+        x = advance(model, x, drawn)
         if k < ahead - 1:
-            term += log_weight_observed(observation_law(model, p, x, u), ys[s])
+            term += log_weight_observed(observation_law(model, p, x, u), y)
         total += jnp.where(there, term, 0.0)
     return total
 

@@ -9,10 +9,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from epf.errors import UnsupportedModelError
 from epf.model._laws import base_of, log_prob, log_weight_observed
 from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._parameters import Parameters
 from epf.model._shapes import Shapes, shapes_of
 from epf.model._tracing import depends_on
 from epf.model._trial import refuse_atoms
 from epf.numerics._keys import particle_keys, root_key
+from epf.offline._base import Series
 from epf.posterior.samplers._mcmc import Slice
 from epf.statistics._conjugate import Conjugate
 
@@ -38,21 +40,21 @@ class Path(eqx.Module):
 
 def log_joint(
     model: StateSpaceModel,
+    params: Parameters,
     theta: Float[Array, " p"],
     path: Path,
     states: Float[Array, "T *state"],
-    ys: Float[Array, "T *y"],
-    us: Array | None,
+    series: Series,
 ) -> Float[Array, ""]:
     """log p(x_0:T, y_1:T | theta)."""
-    p = parameters(model).named(theta)
+    p = params.named(theta)
 
     def one(x_prev: Array, new: Array, x: Array, y: Array, u: Array | None) -> Array:
         moved = log_prob(transition_law(model, p, x_prev, u), new)
         return moved + log_weight_observed(observation_law(model, p, x, u), y)
 
     before = jnp.concatenate([path.x_0[None], states[:-1]])
-    terms = jax.vmap(one)(before, path.new, states, ys, us)
+    terms = jax.vmap(one)(before, path.new, states, *series)
     return log_prob(initial_law(model, p), path.x_0) + jnp.sum(terms)
 
 
@@ -105,8 +107,7 @@ def draw_conjugate(
     theta: Float[Array, " p"],
     path: Path,
     states: Float[Array, "T *state"],
-    ys: Float[Array, "T *y"],
-    us: Array | None,
+    series: Series,
 ) -> Float[Array, " p"]:
     """An exact draw of theta given the path (one Gibbs sweep if coefficients and variances are both unknown)."""
 
@@ -116,7 +117,7 @@ def draw_conjugate(
         return (gibbs.update(statistic, x_prev, new, x, y, u), x), None
 
     start = gibbs.init(path.x_0), path.x_0
-    (statistic, _), _ = jax.lax.scan(one, start, (path.new, states, ys, us))
+    (statistic, _), _ = jax.lax.scan(one, start, (path.new, states, *series))
     return gibbs.draw(key, statistic, theta)
 
 
@@ -145,18 +146,17 @@ def draw_by_slices(
     key: PRNGKeyArray,
     window: Window,
     model: StateSpaceModel,
+    params: Parameters,
     theta: Float[Array, " p"],
     path: Path,
     states: Float[Array, "T *state"],
-    ys: Float[Array, "T *y"],
-    us: Array | None,
+    series: Series,
 ) -> Float[Array, " p"]:
     """A slice-sampling move that leaves p(theta | path, y) invariant; the density is exact, over all steps."""
-    params = parameters(model)
 
     def at(u: Float[Array, " q"]) -> Float[Array, ""]:
         z = window.outside(u)
-        log_likelihood = log_joint(model, params.constrain(z), path, states, ys, us)
+        log_likelihood = log_joint(model, params, params.constrain(z), path, states, series)
         return log_likelihood + params.log_prior_free(z) + window.log_slope(u)
 
     before = window.inside(params.unconstrain(theta))

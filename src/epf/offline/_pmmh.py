@@ -10,17 +10,19 @@ Parameters are moved where they are unconstrained. During the warm-up all chains
 2008); then both are frozen.
 """
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from epf.filters._bank import Filters
-from epf.model._model import StateSpaceModel, parameters
+from epf.model._model import StateSpaceModel
 from epf.model._settings import count, instance
 from epf.numerics._linear_algebra import cholesky
-from epf.offline._base import Draw, MarkovChains, Rows
-from epf.offline._likelihood import MIN_PARTICLES, choose_particles, estimate, starting_points
+from epf.offline._base import BoundChains, Draw, MarkovChains, Series, check_movable
+from epf.offline._likelihood import MIN_PARTICLES, Likelihood, choose_particles, starting_points
 from epf.offline._moves import accept, regularised, selection
 from epf.smc.proposals._automatic import Automatic, resolve_proposal
 from epf.smc.proposals._base import Proposal
@@ -58,15 +60,28 @@ class PMMH(MarkovChains):
     proposal: Proposal = instance(Automatic(), Proposal, example="epf.proposals.Bootstrap()")
     resampling: Resampling = instance(Systematic(1.0), Resampling, example="epf.resampling.Systematic(1.0)")
 
-    def settled(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None) -> "PMMH":
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundPMMH":
+        check_movable(self, model)
+        filters = Filters(self.particles or MIN_PARTICLES, resolve_proposal(self.proposal, model, u), self.resampling)
+        lengths = jnp.asarray(self.draws), self.chains, self.warmup
+        return BoundPMMH(model, *lengths, self.particles, Likelihood(model, filters))
+
+
+class BoundPMMH(BoundChains):
+    """The chains for one model; `particles` is None until their number is chosen."""
+
+    particles: int | None
+    likelihood: Likelihood
+
+    def settled(self, key: PRNGKeyArray, series: Series) -> "BoundPMMH":
         if self.particles is not None:
             return self
-        particles = choose_particles(key, model, self._filters(), ys, us, self.chains)
-        return eqx.tree_at(lambda m: m.particles, self, particles, is_leaf=lambda leaf: leaf is None)
+        particles = choose_particles(key, self.likelihood, series, self.chains)
+        return replace(self, particles=particles, likelihood=self.likelihood.of(particles))
 
-    def begin(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None) -> Walk:
-        points = starting_points(key, model, self._filters(), ys, us, self.chains)
-        log_prior = jax.vmap(parameters(model).log_prior_free)(points.free)
+    def init(self, key: PRNGKeyArray, series: Series) -> Walk:
+        points = starting_points(key, self.likelihood, series, self.chains)
+        log_prior = jax.vmap(self.parameters.log_prior_free)(points.free)
         draw = Draw(points.theta, points.x, points.log_likelihood, jnp.ones(self.chains))
         scale = jnp.log(2.4 / jnp.sqrt(jnp.asarray(points.free.shape[1], float)))
         mean = jnp.mean(points.free, axis=0)
@@ -77,15 +92,13 @@ class PMMH(MarkovChains):
     def has_begun(self, state: Walk) -> Bool[Array, ""]:
         return jnp.any(jnp.isfinite(state.log_target))
 
-    def step(
-        self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Walk
-    ) -> tuple[Walk, Draw]:
-        params = parameters(model)
+    def step(self, key: PRNGKeyArray, state: Walk, series: Series) -> tuple[Walk, Draw]:
+        params = self.parameters
         k_move, k_filter, k_x, k_accept = jax.random.split(key, 4)
         noise = jax.random.normal(k_move, state.free.shape)
         proposed = state.free + jnp.exp(state.log_scale) * noise @ cholesky(state.covariance).T
         thetas = jax.vmap(params.constrain)(proposed)
-        found = estimate(self._filters(), k_filter, model, thetas, ys, us, ys.shape[0])
+        found = self.likelihood.estimate(k_filter, thetas, series, series.ys.shape[0])
         log_target = jax.vmap(params.log_prior_free)(proposed) + found.value
         accepted, probability = accept(k_accept, log_target - state.log_target)
         select = selection(accepted)
@@ -111,14 +124,11 @@ class PMMH(MarkovChains):
         log_scale = state.log_scale + weight * (jnp.mean(probability) - _ACCEPTANCE)
         return state.mean + weight * jnp.mean(away, axis=0), covariance, log_scale
 
-    def _filters(self) -> Filters:
-        return Filters(self.particles or MIN_PARTICLES, self.proposal, self.resampling)
-
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
         return {
             "method": "PMMH",
             "chains": self.describe_chains(),
             "particles": f"{self.particles or 'chosen'} per filter",
-            "proposal": resolve_proposal(self.proposal, model, u).describe(),
+            "proposal": self.likelihood.filters.proposal.describe(),
             "walk": "Gaussian, its covariance and scale adapted during the warm-up",
         }

@@ -16,7 +16,7 @@ which does not involve the old estimates. The mean of these weights is an unbias
 evidence continues: the errors of the small filters do not remain in it.
 """
 
-import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -27,13 +27,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.errors import SettingError
 from epf.filters._bank import BankPosterior, Filters
 from epf.filters._base import Caveat, Info
-from epf.model._model import StateSpaceModel, parameters
+from epf.model._model import StateSpaceModel
 from epf.model._settings import count, instance, number
 from epf.numerics._compile import compiled
 from epf.numerics._linear_algebra import cholesky, gaussian_log_density
 from epf.numerics._sums import Compensated
-from epf.offline._base import Rows, Sequential
-from epf.offline._likelihood import Estimate, estimate, start, update
+from epf.offline._base import BoundSequential, Sequential, Series, check_movable
+from epf.offline._likelihood import Estimate, Likelihood
 from epf.offline._moves import Kernels, accept, from_prior, selection, spread_of
 from epf.posterior._posterior import ErrorEstimate, sensitivities, standard_error
 from epf.smc._weights import uniform, weigh
@@ -110,30 +110,48 @@ class SMC2(Sequential):
     def weighted_particles(self) -> int:
         return self.thetas
 
-    def begin(self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None) -> Population:
-        return _begin(self, key, model)
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundSMC2":
+        check_movable(self, model)
+        filters = Filters(self.particles, resolve_proposal(self.proposal, model, u), self.resampling)
+        return BoundSMC2(model, self, Likelihood(model, filters))
 
-    def step(
-        self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Population
-    ) -> tuple[Population, Info]:
-        k_filter, k_moves = jax.random.split(key)
-        filters, t = self._filters(state.particles), state.t
-        after, increments = update(
-            filters, k_filter, model, state.theta, state.filters, ys[t], None if us is None else us[t]
+    def caveats(self, state: Population) -> tuple[Caveat, ...]:
+        if not int(state.starved):
+            return ()
+        sentence = (
+            f"From t = {int(state.starved)} on, SMC2 accepted fewer than {_FEW_ACCEPTED:.0%} of its moves with the maximum "
+            f"of {state.particles} inner particles, so thetas are poorly renewed: raise `most`, or use a better proposal."
         )
+        return (Caveat(1, sentence),)
+
+
+class BoundSMC2(BoundSequential):
+    """SMC^2 for one model; `paused` are the times after which the inner particles were doubled."""
+
+    settings: SMC2
+    likelihood: Likelihood
+    paused: tuple[int, ...] = eqx.field(static=True, default=())
+
+    def init(self, key: PRNGKeyArray, series: Series) -> Population:
+        return _first(self, key)
+
+    def step(self, key: PRNGKeyArray, state: Population, series: Series) -> tuple[Population, Info]:
+        k_filter, k_moves = jax.random.split(key)
+        likelihood, t, thetas = self.likelihood.of(state.particles), state.t, self.settings.thetas
+        after, increments = likelihood.update(k_filter, state.theta, state.filters, *series.row(t))
         weighed = weigh(state.log_weights, increments)
-        due = weighed.ess < self.threshold * self.thetas
+        due = weighed.ess < self.settings.threshold * thetas
 
         def move() -> tuple[Any, Array]:
-            return self._moved(k_moves, model, ys, us, t + 1, state.free, after, weighed.weights)
+            return self._moved(k_moves, likelihood, series, t + 1, state.free, after, weighed.weights)
 
         def stay() -> tuple[Any, Array]:
             return (state.free, state.theta, after), state.acceptance
 
         (free, theta, after), acceptance = jax.lax.cond(due & ~weighed.collapsed, move, stay)
-        log_weights = jnp.where(due, uniform(self.thetas), weighed.log_weights)
+        log_weights = jnp.where(due, uniform(thetas), weighed.log_weights)
         few = due & (acceptance < _FEW_ACCEPTED)
-        full = 2 * state.particles > self.most
+        full = 2 * state.particles > self.settings.most
         starved = jnp.where(few & full & (state.starved == 0), t + 1, state.starved)
         info = Info(
             weighed.log_evidence + state.owed, weighed.ess, due, weighed.collapsed, jnp.asarray(0), weighed.collapsed
@@ -147,16 +165,15 @@ class SMC2(Sequential):
     def _moved(
         self,
         key: PRNGKeyArray,
-        model: StateSpaceModel,
-        ys: Rows,
-        us: Array | None,
+        likelihood: Likelihood,
+        series: Series,
         count: Int[Array, ""],
         free: Float[Array, "thetas q"],
         filters: Estimate,
         weights: Float[Array, " thetas"],
     ) -> tuple[tuple[Array, Array, Estimate], Float[Array, ""]]:
         """The thetas, resampled and moved over the first `count` observations, and the acceptance rate."""
-        params = parameters(model)
+        params, moves = self.parameters, self.settings.moves
         k_resample, k_run = jax.random.split(key)
         mean, covariance = spread_of(free, weights)
         lower = cholesky(covariance)
@@ -165,7 +182,6 @@ class SMC2(Sequential):
         free, filters = jax.tree.map(lambda leaf: leaf[ancestors], (free, filters))
         log_prior = jax.vmap(params.log_prior_free)
         of_cloud = jax.vmap(lambda z: gaussian_log_density(z - mean, lower))
-        inner = self._filters(filters.bank.x.shape[-1])
 
         def one(m: Int[Array, ""], carry: tuple[Array, Estimate, Array]) -> tuple[Array, Estimate, Array]:
             free, filters, total = carry
@@ -173,94 +189,74 @@ class SMC2(Sequential):
             noise = jax.random.normal(k_noise, free.shape) @ lower.T
             independent = m % 2 == 0
             proposed = jnp.where(independent, mean + noise, free + size * noise)
-            found = estimate(inner, k_filter, model, jax.vmap(params.constrain)(proposed), ys, us, count)
+            found = likelihood.estimate(k_filter, jax.vmap(params.constrain)(proposed), series, count)
             ratio = log_prior(proposed) + found.value - log_prior(free) - filters.value
             ratio += jnp.where(independent, of_cloud(free) - of_cloud(proposed), 0.0)
             accepted, probability = accept(k_accept, ratio)
             free, filters = jax.tree.map(selection(accepted), (proposed, found), (free, filters))
             return free, filters, total + jnp.mean(probability)
 
-        free, filters, total = jax.lax.fori_loop(0, self.moves, one, (free, filters, jnp.zeros(())))
-        return (free, jax.vmap(params.constrain)(free), filters), total / self.moves
+        free, filters, total = jax.lax.fori_loop(0, moves, one, (free, filters, jnp.zeros(())))
+        return (free, jax.vmap(params.constrain)(free), filters), total / moves
 
     def pauses(self, state: Population) -> Bool[Array, ""]:
         return state.wants_more
 
-    def between(
-        self, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Population
-    ) -> Population:
-        return _renewed(self, key, model, ys, us, state)
+    @compiled
+    def between(self, key: PRNGKeyArray, state: Population, series: Series) -> Population:
+        """New thetas from the kernel density of the old ones, each with a filter of twice the particles over y_1:t."""
+        params = self.parameters
+        k_draw, k_filter = jax.random.split(key)
+        density = Kernels.of(state.free, state.log_weights)
+        free = density.draw(k_draw)
+        theta = jax.vmap(params.constrain)(free)
+        filters = self.likelihood.of(2 * state.particles).estimate(k_filter, theta, series, state.t)
+        before = state.log_evidence
+        # Relative to the old estimate, so that the weights of a long series do not lose precision.
+        relative = filters.log_likelihood.add(-before.total).add(-before.error).value
+        log_weights = jax.vmap(params.log_prior_free)(free) + relative - density.log_density(free)
+        weighed = weigh(uniform(self.settings.thetas), log_weights)
+        owed = jnp.where(weighed.collapsed, 0.0, weighed.log_evidence)
+        return Population(
+            state.t,
+            free,
+            theta,
+            filters,
+            weighed.log_weights,
+            state.acceptance,
+            jnp.asarray(False),
+            state.starved,
+            before.add(owed),
+            state.owed + owed,
+        )
 
-    def grown(self, pauses: int) -> "SMC2":
-        return dataclasses.replace(self, particles=self.particles * 2**pauses)
+    def after(self, paused: tuple[int, ...]) -> "BoundSMC2":
+        return replace(self, paused=paused)
 
-    def posterior(self, model: StateSpaceModel, state: Population) -> PopulationPosterior:
+    def posterior(self, state: Population) -> PopulationPosterior:
         weights = jnp.exp(state.log_weights)
         x, moments = state.filters.bank.pooled(weights)
-        return PopulationPosterior(parameters(model), state.theta.T, weights, x, moments)
+        return PopulationPosterior(self.parameters, state.theta.T, weights, x, moments)
 
-    def _filters(self, particles: int) -> Filters:
-        return Filters(particles, self.proposal, self.resampling)
-
-    def describe(self, model: StateSpaceModel, u: Array | None) -> dict[str, str]:
+    def describe(self) -> dict[str, str]:
+        settings, first = self.settings, self.settings.particles
+        grown = [f"{first * 2 ** (k + 1)} after t = {t}" for k, t in enumerate(self.paused)]
         return {
             "method": "SMC2",
-            "thetas": f"{self.thetas}, moved {self.moves} times when the effective share is below {self.threshold:.0%}",
-            "particles": f"{self.particles} per filter at first",
-            "proposal": resolve_proposal(self.proposal, model, u).describe(),
+            "thetas": f"{settings.thetas}, moved {settings.moves} times when the effective share is below "
+            f"{settings.threshold:.0%}",
+            "particles": ", ".join([f"{first} per filter at first", *grown]),
+            "proposal": self.likelihood.filters.proposal.describe(),
         }
 
-    def remarks(self, paused: tuple[int, ...]) -> dict[str, str]:
-        grown = [f"{self.particles * 2 ** (k + 1)} after t = {t}" for k, t in enumerate(paused)]
-        return {"particles": ", ".join([f"{self.particles} per filter at first", *grown])}
-
-    def caveats(self, state: Population) -> tuple[Caveat, ...]:
-        if not int(state.starved):
-            return ()
-        sentence = (
-            f"From t = {int(state.starved)} on, SMC2 accepted fewer than {_FEW_ACCEPTED:.0%} of its moves with the maximum "
-            f"of {state.particles} inner particles, so thetas are poorly renewed: raise `most`, or use a better proposal."
-        )
-        return (Caveat(1, sentence),)
-
 
 @compiled
-def _begin(method: SMC2, key: PRNGKeyArray, model: StateSpaceModel) -> Population:
-    k_prior, k_filter = jax.random.split(key)
-    free = from_prior(k_prior, model, method.thetas)
-    theta = jax.vmap(parameters(model).constrain)(free)
-    filters = start(method._filters(method.particles), k_filter, model, theta)
+def _first(bound: BoundSMC2, key: PRNGKeyArray) -> Population:
+    """The thetas before the first observation."""
+    settings, (k_prior, k_filter) = bound.settings, jax.random.split(key)
+    free, theta = from_prior(k_prior, bound.parameters, settings.thetas)
+    particles = min(settings.particles * 2 ** len(bound.paused), settings.most)  # a file may claim any pauses
+    filters = bound.likelihood.of(particles).start(k_filter, theta)
     none, zero, one = jnp.asarray(0), jnp.zeros(()), jnp.asarray(1.0)
-    weights = uniform(method.thetas)
+    weights = uniform(settings.thetas)
     return Population(none, free, theta, filters, weights, one, jnp.asarray(False), none, Compensated.zero(), zero)
-
-
-@compiled
-def _renewed(
-    method: SMC2, key: PRNGKeyArray, model: StateSpaceModel, ys: Rows, us: Array | None, state: Population
-) -> Population:
-    """New thetas from the kernel density of the old ones, each with a filter of twice the particles over y_1:t."""
-    params = parameters(model)
-    k_draw, k_filter = jax.random.split(key)
-    density = Kernels.of(state.free, state.log_weights)
-    free = density.draw(k_draw)
-    theta = jax.vmap(params.constrain)(free)
-    filters = estimate(method._filters(2 * state.particles), k_filter, model, theta, ys, us, state.t)
-    before = state.log_evidence
-    # Relative to the old estimate, so that the weights of a long series do not lose precision.
-    relative = filters.log_likelihood.add(-before.total).add(-before.error).value
-    log_weights = jax.vmap(params.log_prior_free)(free) + relative - density.log_density(free)
-    weighed = weigh(uniform(method.thetas), log_weights)
-    owed = jnp.where(weighed.collapsed, 0.0, weighed.log_evidence)
-    return Population(
-        state.t,
-        free,
-        theta,
-        filters,
-        weighed.log_weights,
-        state.acceptance,
-        jnp.asarray(False),
-        state.starved,
-        before.add(owed),
-        state.owed + owed,
-    )

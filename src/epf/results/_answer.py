@@ -8,13 +8,12 @@ import equinox as eqx
 import numpy as np
 
 from epf.errors import SettingError
-from epf.filters._base import Filter
+from epf.filters._base import Method
 from epf.model._date_checks import check_later, warn_of_gap
 from epf.model._dates import dates_of, next_dates
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.model._settings import require_number
-from epf.offline._base import Offline
 from epf.posterior._posterior import Posterior
 from epf.results._forecast import Forecast, forecast
 from epf.results._replicates import Replicates, replicates
@@ -22,11 +21,11 @@ from epf.results._replicates import Replicates, replicates
 if TYPE_CHECKING:
     import pandas as pd
 
-Method = TypeVar("Method", bound=Filter | Offline)
+Settings = TypeVar("Settings", bound=Method)
 Rows = TypeVar("Rows", bound=eqx.Module)
 
 
-class Answer(Generic[Method, Rows]):
+class Answer(Generic[Settings, Rows]):
     """The posterior after the last observation, by parameter name: numbers, draws, forecasts and plots.
 
     `settings` says how the answer was made, including what was chosen automatically; `seconds` includes compilation.
@@ -53,13 +52,15 @@ class Answer(Generic[Method, Rows]):
     """
 
     interrupted = False
+    bound: Any = None
+    """The method bound to the model, with everything that it decided; None without the model."""
     dates: np.ndarray | None = None
     """The date of each observation, if the data had dates."""
 
     def __init__(
         self,
         model: StateSpaceModel | None,
-        method: Method | None,
+        method: Settings | None,
         seed: int,
         t: int,
         state: eqx.Module | None,

@@ -58,8 +58,6 @@ class Chains(Answer[MarkovChains, Draw]):
         settings: dict[str, str],
     ) -> None:
         super().__init__(model, method, seed, t, state, record, seconds, settings)
-        self.settled = method
-        """The method with everything that it chose from the data."""
         self.past: tuple[np.ndarray, np.ndarray | None] = (np.zeros(0), None)
         """The observations and inputs."""
 
@@ -79,8 +77,7 @@ class Chains(Answer[MarkovChains, Draw]):
     @cached_property
     def smoothed_moments(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Mean and sd of the state at every time, for chains that draw paths."""
-        assert self.method is not None
-        moments = self.method.smoothed(self.state)
+        moments = self.bound.smoothed(self.state)
         return None if moments is None else (np.asarray(moments[0]), np.asarray(moments[1]))
 
     @cached_property

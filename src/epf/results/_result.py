@@ -18,7 +18,6 @@ from epf.results._certificate import Certificate, certificate
 from epf.results._record import Record
 from epf.results._residuals import Residuals, residuals
 from epf.results._verdict import MethodFacts, Verdict, judge
-from epf.storage._checkpoint import bind
 
 if TYPE_CHECKING:
     import arviz
@@ -77,18 +76,10 @@ class Result(Answer[Filter | Sequential, Record]):
     @cached_property
     def posterior(self) -> Posterior:
         """What is known of the parameters and the state after the last observation."""
-        assert self.method is not None
         assert self.model is not None
-        if isinstance(self.method, Filter):
+        if isinstance(self.bound, BoundFilter):
             return posterior_of(self.bound, self.state)
-        return self.method.posterior(self.model, self.state)
-
-    @cached_property
-    def bound(self) -> BoundFilter:
-        """The filter bound to its model."""
-        assert isinstance(self.method, Filter)
-        assert self.model is not None
-        return bind(self.method, self.model, self.inputs)
+        return self.bound.posterior(self.state)  # as one program its last bits would change
 
     def keep_dates(self, y: Any, before: Any = None) -> None:
         dates = dates_of(y)

@@ -60,14 +60,14 @@ def save(result: "Result", path: Any) -> None:
 
 def save_chains(chains: "Chains", path: Any) -> None:
     """Write Markov chains: all iterations, what the method chose from the data, and the draws for other programs."""
-    method, settled = _check_has_model(chains), chains.settled
+    method = _check_has_model(chains)
     moments = chains.smoothed_moments
     arrays: dict[str, np.ndarray] = {} if moments is None else {_SMOOTHED[0]: moments[0], _SMOOTHED[1]: moments[1]}
     facts = {
         "done": chains.done,
         "chains": method.chains,
         "warmup": chains.warmup,
-        "chosen": {name: getattr(settled, name) for name in _left_open(method)},
+        "chosen": {name: getattr(chains.bound, name) for name in _left_open(method)},
     }
     inputs = 0 if chains.past[1] is None else chains.past[1].shape[1]
     draws = io.BytesIO()
@@ -159,11 +159,6 @@ def record_of(kind: str, arrays: dict[str, np.ndarray]) -> Any:
         parts = one_row(Info, "record.info"), one_row(ErrorEstimate, "record.error")
         row = one_row(Record, info=parts[0], error=parts[1])
     return jax.tree.unflatten(jax.tree.structure(row), [arrays[name] for name in leaves("record", row)])
-
-
-def settled_of(method: MarkovChains, facts: dict[str, Any]) -> MarkovChains:
-    """The method with what it chose from the data."""
-    return dataclasses.replace(method, **facts["chosen"])
 
 
 def method_facts_of(facts: dict[str, Any]) -> MethodFacts:

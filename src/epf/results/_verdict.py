@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from epf.filters._base import Caveat, Filter
-from epf.offline._base import Sequential
+from epf.filters._base import Caveat, Method
 from epf.results._certificate import WORDS, Certificate, cause
 from epf.results._tables import flat
 
@@ -50,9 +49,8 @@ class MethodFacts(NamedTuple):
     remedies: Mapping[str, str] = MappingProxyType({})
 
     @classmethod
-    def of(cls, method: Filter | Sequential, state: Any) -> "MethodFacts":
-        remedies = method.remedies if isinstance(method, Filter) else {}
-        return cls(method.weighted_particles, method.caveats(state), remedies)
+    def of(cls, method: Method, state: Any) -> "MethodFacts":
+        return cls(method.weighted_particles, method.caveats(state), method.remedies)
 
     def also(self, caveats: Iterable[Caveat]) -> "MethodFacts":
         """With further caveats."""

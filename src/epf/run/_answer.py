@@ -1,4 +1,4 @@
-"""The Result of a filter's run, whoever ran it: `fit` for one series, `fit_panel` for many."""
+"""The Result of a run, whoever ran it: `fit` for one series, `fit_panel` for many."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from jaxtyping import Array
 
 from epf.filters._base import BoundFilter, Caveat, Filter, ReplayingFilter
 from epf.model._model import StateSpaceModel
+from epf.offline._base import BoundSequential, Sequential
 from epf.results._chains import Chains
 from epf.results._observed import NOTHING, ROUNDED, Observed
 from epf.results._result import Result
@@ -16,10 +17,10 @@ from epf.run._replay_buffer import ReplayBuffer
 from epf.run._runner import Ran
 
 
-def filter_result(
+def result_of(
     model: StateSpaceModel,
-    method: Filter,
-    bound: BoundFilter,
+    method: Filter | Sequential,
+    bound: BoundFilter | BoundSequential,
     seed: int,
     ran: Ran,
     levels: Any,
@@ -29,12 +30,12 @@ def filter_result(
     before: Result | None = None,
 ) -> Result:
     """The answer after `ran.done` observations; `ys` and `us` are those after the result `before`, if there is one."""
-    first = 0 if before is None else before.num_observations
+    first, bound = 0 if before is None else before.num_observations, bound.after(ran.paused)
     settings = {"model": type(model).__name__, **bound.describe()}
     result = Result(model, method, seed, ran.done, ran.state, ran.record, tuple(levels.tolist()), seconds, settings)
-    result.bound, result.clock, result.interrupted = bound, ran.clock, ran.interrupted
+    result.bound, result.clock, result.paused, result.interrupted = bound, ran.clock, ran.paused, ran.interrupted
     result.states_again, result.inputs = states, 0 if us is None else us.shape[1]
-    if isinstance(bound, ReplayingFilter):
+    if isinstance(bound, ReplayingFilter | BoundSequential):
         result.past = ReplayBuffer.whole(before, ys, us).arrays(ran.done)
     result.method_facts = result.method_facts.also(_of_data(ys[: ran.done - first], before))
     return result

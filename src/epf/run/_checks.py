@@ -12,14 +12,14 @@ import numpy as np
 from jaxtyping import Array
 
 from epf.errors import SettingError, kind, reason
-from epf.filters._base import BoundFilter, Filter, start
+from epf.filters._base import BoundFilter, Filter, Method, start
 from epf.filters._multiple_model import MultipleModel
 from epf.model._model import StateSpaceModel, parameters
 from epf.model._parameters import as_floats
 from epf.model._settings import require_memory
 from epf.model._shapes import Shapes
 from epf.numerics._keys import root_key
-from epf.offline._base import MarkovChains, Offline
+from epf.offline._base import MarkovChains
 from epf.results._chains import Chains
 from epf.results._result import Result
 
@@ -29,21 +29,21 @@ _MANY = 1_000_000
 _COPIES = 3  # of the state, at least: before a step, after it, and what is drawn in between
 
 
-def check_method(method: object, *kinds: type) -> None:
-    """Refuse the class in place of an instance, and anything that is not a method of the kinds wanted (a filter)."""
-    if isinstance(method, type) and issubclass(method, Filter | Offline):
+def check_method(method: object, wanted: type[Method] = Filter) -> None:
+    """Refuse the class in place of an instance, and anything that is not a method of the kind wanted."""
+    if isinstance(method, type) and issubclass(method, Method):
         raise SettingError(f"The method is the class {method.__name__}: make one, for example epf.{method.__name__}().")
-    if isinstance(method, Offline) and Offline not in kinds:
+    if isinstance(method, Method) and not isinstance(method, wanted):
         raise SettingError(
             f"{type(method).__name__} needs the whole series at once: use epf.fit, or a filter such as epf.EPF() here."
         )
-    if not isinstance(method, kinds or Filter):
+    if not isinstance(method, wanted):
         are_data = isinstance(method, np.ndarray | Array | list) or hasattr(method, "columns")
         hint = ". Inputs are named: inputs=..." if are_data else ""
         raise SettingError(f"The method is {kind(method)}: it must be a filter such as epf.SIR(particles=1000){hint}.")
 
 
-def check_capacity(method: Filter, steps: int) -> None:
+def check_capacity(method: Method, steps: int) -> None:
     """Refuse a series that is longer than the method's memory."""
     if method.max_observations is not None and steps > method.max_observations:
         name = type(method).__name__
@@ -53,7 +53,7 @@ def check_capacity(method: Filter, steps: int) -> None:
         )
 
 
-def check_memory(method: Filter | Offline, model: StateSpaceModel, shapes: Shapes) -> None:
+def check_memory(method: Method, model: StateSpaceModel, shapes: Shapes) -> None:
     """Refuse a method whose counts alone say that its state cannot fit into memory."""
     found = _counts(method)
     width = max(1, math.prod(shapes.state)) + parameters(model).size
@@ -70,13 +70,13 @@ def check_memory_of_state(method: Filter, bound: BoundFilter) -> None:
     _require(method, found, _COPIES * sum(math.prod(leaf.shape) for leaf in leaves))
 
 
-def _counts(method: Filter | Offline) -> dict[str, int]:
+def _counts(method: Method) -> dict[str, int]:
     inner = method.inner if isinstance(method, MultipleModel) else method
     counts = {name: getattr(inner, name, None) for name in _COUNTS}
     return {name: value for name, value in counts.items() if isinstance(value, int)}
 
 
-def _require(method: Filter | Offline, counts: dict[str, int], numbers: int) -> None:
+def _require(method: Method, counts: dict[str, int], numbers: int) -> None:
     said = ", ".join(f"{name}={value}" for name, value in counts.items())
     require_memory(f"{type(method).__name__}({said})", numbers, f"use fewer {' or '.join(counts)}")
 
@@ -120,7 +120,7 @@ def check_resumable(resume_from: object) -> None:
 
 
 def check_resumed(
-    resume_from: object, model: StateSpaceModel, method: Filter | Offline, seed: int, quantile_levels: Array
+    resume_from: object, model: StateSpaceModel, method: Method, seed: int, quantile_levels: Array
 ) -> Result | None:
     """The earlier result of a filter or of SMC2, if the run can go on from it."""
     if resume_from is None:

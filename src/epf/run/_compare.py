@@ -7,12 +7,11 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from epf.errors import EPFError, EPFWarning, SettingError, UnsupportedModelError, kind, warn
-from epf.filters._base import Filter
+from epf.filters._base import Filter, Method
 from epf.filters._kalman import Kalman
 from epf.model._date_checks import warn_of_gap
 from epf.model._model import StateSpaceModel
 from epf.model._series import check_series
-from epf.offline._base import Offline
 from epf.offline._point_mass import PointMass
 from epf.results._chains import Chains
 from epf.results._result import Result
@@ -238,10 +237,10 @@ def _word(verdict: Verdict | None) -> str:
     return "" if verdict is None else verdict.word
 
 
-def _by_name(methods: Any) -> dict[str, Filter | Offline]:
+def _by_name(methods: Any) -> dict[str, Method]:
     if isinstance(methods, str):
         methods = methods.split(",")
-    if isinstance(methods, Filter | Offline):
+    if isinstance(methods, Method):
         methods = [methods]
     if isinstance(methods, Mapping):
         named = dict(methods)
@@ -259,7 +258,7 @@ def _by_name(methods: Any) -> dict[str, Filter | Offline]:
         raise SettingError("compare(methods=...) is empty: give at least one method.")
     found = {str(name): make(method) if isinstance(method, str) else method for name, method in named.items()}
     for method in found.values():
-        check_method(method, Filter, Offline)
+        check_method(method, Method)
     return found
 
 

@@ -2,17 +2,16 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, NamedTuple, overload
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from epf.errors import NumericalError, SettingError, warn
-from epf.filters._base import Filter, start, strong
+from epf.filters._base import BoundFilter, Filter, Method, start
 from epf.filters._devices import Devices, check_alike
 from epf.filters._islands import on_devices, spread, together
 from epf.filters.marginal._marginal import MarginalEPF
@@ -20,12 +19,12 @@ from epf.model._date_checks import check_later, warn_of_gap
 from epf.model._model import StateSpaceModel
 from epf.model._series import check_series
 from epf.model._settings import check_seed, require_number
-from epf.numerics._keys import root_key, step_key
-from epf.offline._base import MarkovChains, Offline, Sequential
+from epf.numerics._keys import root_key
+from epf.offline._base import BoundSequential, MarkovChains, Sequential, Series, begin
 from epf.results._chains import Chains
 from epf.results._result import Result
 from epf.run._again import STEPS, whole_past
-from epf.run._answer import filter_result, joined
+from epf.run._answer import joined, result_of
 from epf.run._checks import (
     QUANTILE_LEVELS,
     check_capacity,
@@ -40,9 +39,9 @@ from epf.run._checks import (
 )
 from epf.run._default import ACCURACY, BUDGET, choose, made_of, size_of
 from epf.run._replay_buffer import ReplayBuffer
-from epf.run._runner import Course, Data, FilterEngine, IterationEngine, Ran, fill, power_of_two, run
+from epf.run._runner import ChainsEngine, Course, Data, FilterEngine, SequentialEngine, fill, power_of_two, run
 from epf.run._search import reach
-from epf.run._warnings import failure, warn_of_error, warn_of_interrupt, warn_of_steps, why_impossible
+from epf.run._warnings import NOT_FINITE, failure, warn_of_error, warn_of_interrupt, warn_of_steps, why_impossible
 
 _STEPS, _ITERATIONS = (STEPS, 16), (256, 4)  # room of a block, and the size of the first one
 _CONVERGED = 1.1  # R-hat above which chains have not converged
@@ -69,7 +68,7 @@ def fit(
 def fit(
     model: StateSpaceModel,
     y: Any,
-    method: Offline,
+    method: Method,
     *,
     seed: int = 0,
     inputs: Any = None,
@@ -84,7 +83,7 @@ def fit(
 def fit(
     model: StateSpaceModel,
     y: Any,
-    method: Filter | Offline | None = None,
+    method: Method | None = None,
     *,
     seed: int = 0,
     inputs: Any = None,
@@ -118,7 +117,7 @@ def fit(
     """
     check_resumable(resume_from)
     if method is not None:
-        check_method(method, Filter, Offline)
+        check_method(method, Method)
     elif resume_from is not None:
         method = resume_from.method
     accuracy = require_number("fit", "accuracy", accuracy, above=0.0)
@@ -164,7 +163,7 @@ def _seconds(began: float, before: Result | Chains | None) -> float:
 
 
 def _fit(
-    job: Job, method: Filter | Offline | None, accuracy: float, budget: float, resume_from: Any, devices: Devices | None
+    job: Job, method: Method | None, accuracy: float, budget: float, resume_from: Any, devices: Devices | None
 ) -> Result | Chains:
     if devices is not None and not isinstance(method, Filter):
         raise SettingError("fit(devices=...) shares the islands of a filter: give one, such as epf.EPF(islands=8).")
@@ -173,12 +172,14 @@ def _fit(
     if isinstance(method, MarkovChains):
         chains = check_resumed_chains(resume_from, job.model, method, job.seed, job.ys, job.us)
         return _fit_chains(job, method, chains)
-    result = check_resumed(resume_from, job.model, method, job.seed, job.levels)
-    if isinstance(method, Sequential):
-        return _fit_sequential(job, method, result)
-    assert isinstance(method, Filter)
-    result = _fit_filter(job, method, result, devices)
-    warn_of_error(result)
+    assert isinstance(method, Filter | Sequential)
+    result = _fit_steps(job, method, check_resumed(resume_from, job.model, method, job.seed, job.levels), devices)
+    if isinstance(method, Filter):
+        warn_of_error(result)
+        return result
+    for level, sentence in result.method_facts.caveats:
+        if level:
+            warn(sentence, result=result)
     return result
 
 
@@ -186,7 +187,7 @@ def _fit_search(job: Job, given: Filter | None, accuracy: float, budget: float) 
     """The methods that the library chooses, or the one that is given; and a look elsewhere."""
 
     def one(method: Filter) -> Result:
-        return _fit_filter(job, method, number=0 if given else next(runs))
+        return _fit_steps(job, method, number=0 if given else next(runs))
 
     began, runs = time.perf_counter(), count(1)
     method = given or choose(job.model, job.row)
@@ -198,12 +199,39 @@ def _fit_search(job: Job, given: Filter | None, accuracy: float, budget: float) 
     return result
 
 
-def _fit_filter(
-    job: Job, method: Filter, before: Result | None = None, devices: Devices | None = None, number: int = 0
+def _fit_steps(
+    job: Job, method: Filter | Sequential, before: Result | None = None, devices: Devices | None = None, number: int = 0
 ) -> Result:
-    """The progress bar names the method; or, if it is one of several that run in turn, its `number` and its size."""
+    """A step per observation. The progress bar names the method; or, if it is one of several that run in turn, its `number`
+    and its size."""
+    began, first = time.perf_counter(), 0 if before is None else before.num_observations
+    total = first + len(job.ys)
+    check_capacity(method, total)
+    if isinstance(method, Filter):
+        bound, state, course = _begin_filter(job, method, before, devices)
+    else:
+        bound, state, course = _begin_sequential(job, method, before)
+    title = f"run {number}, {size_of(method, made_of(bound.describe()))}" if number else type(method).__name__
+    ran = joined(run(course, state, first, total, title, "step", job.progress), before)
+    bound, state = together(bound, ran.state)
+    ran, seconds = ran._replace(state=state), _seconds(began, before)
+    result = result_of(job.model, method, bound, job.seed, ran, job.levels, seconds, job.ys, job.us, before)
+    if ran.failed:
+        place, left = f"row {ran.done - first} of y", "what was learned before is in the error's `result`"
+        error = failure(ran.done + 1, place, left, _why_failed(job, method))
+        error.result = result
+        raise error
+    if ran.interrupted:
+        warn_of_interrupt(ran.done, total, "observations", "the result is the posterior after them", result)
+    warn_of_steps(ran.record.info, ran.done, result)
+    return result
+
+
+def _begin_filter(
+    job: Job, method: Filter, before: Result | None, devices: Devices | None
+) -> tuple[BoundFilter, Any, Course]:
+    """The filter and its state before the first step, and how it goes on from there."""
     first, ys, us = 0 if before is None else before.num_observations, job.ys, job.us
-    check_capacity(method, first + len(ys))
     if before is None:
         bound = spread(method.bind(job.model, job.row), devices)
         check_memory_of_state(method, bound)
@@ -219,83 +247,52 @@ def _fit_filter(
         rows = slice(done - first, done - first + count)
         return Data(fill(ys[rows], _STEPS[0]), None if us is None else fill(us[rows], _STEPS[0]), past)
 
-    began, total = time.perf_counter(), first + len(ys)
-    course = Course(FilterEngine(bound, job.levels), job.root, read, *_STEPS)
-    size = size_of(method, made_of(bound.describe()))
-    title = f"run {number}, {size}" if number else type(method).__name__
-    ran = joined(run(course, state, first, total, title, "step", job.progress), before)
-    bound, state = together(bound, ran.state)
-    ran = ran._replace(state=state)
-    seconds = _seconds(began, before)
-    result = filter_result(job.model, method, bound, job.seed, ran, job.levels, seconds, ys, us, before)
-    if ran.failed:
-        error = failure(
-            ran.done + 1, f"row {ran.done - first} of y", "what was learned before is in the error's `result`"
-        )
-        error.result = result
-        raise error
-    if ran.interrupted:
-        warn_of_interrupt(ran.done, total, "observations", "the result is the posterior after them", result)
-    warn_of_steps(ran.record.info, ran.done, result)
-    return result
+    return bound, state, Course(FilterEngine(bound, job.levels), job.root, read, *_STEPS)
 
 
-def _fit_sequential(job: Job, method: Sequential, before: Result | None) -> Result:
-    began, model, us = time.perf_counter(), job.model, job.us
-    first = 0 if before is None else before.num_observations
+def _begin_sequential(job: Job, method: Sequential, before: Result | None) -> tuple[BoundSequential, Any, Course]:
+    """The same for a method that needs the whole series."""
+    rows, inputs = ReplayBuffer.whole(before, job.ys, job.us).arrays()
+    room = power_of_two(len(rows))
+    series = Series(fill(rows, room), None if inputs is None else fill(inputs, room))
     if before is None:
-        method.check(model, job.row)
-    buffer = ReplayBuffer.whole(before, job.ys, us)
-    rows, inputs = buffer.arrays()
-    data = Data(fill(rows, power_of_two(len(rows))), None if inputs is None else fill(inputs, power_of_two(len(rows))))
-    settled, state = _begin(method, job, data) if before is None else (method, before.state)
-    total = method.iterations(len(rows))
-    course = Course(IterationEngine(settled, model, job.levels), job.root, lambda done, count: data, *_ITERATIONS)
-    ran = joined(run(course, state, first, total, type(method).__name__, "step", job.progress), before)
-    seconds, levels = _seconds(began, before), tuple(job.levels.tolist())
-    settings = _settings(settled, model, job.row, ran)
-    result = Result(model, method, job.seed, ran.done, ran.state, ran.record, levels, seconds, settings)
-    result.paused, result.clock, result.interrupted = ran.paused, ran.clock, ran.interrupted
-    result.inputs, result.past = 0 if us is None else us.shape[1], buffer.arrays(ran.done)
-    if ran.failed:
-        why = why_impossible(model, job.row, "look at that value, give observation() heavier tails, or widen the prior")
-        raise NumericalError(
-            f"At t = {ran.done + 1} (row {ran.done - first} of y) no theta of {type(method).__name__} could explain the "
-            f"observation{why}; what was learned before is in the error's `result`.",
-            ran.done + 1,
-            result,
-        )
-    if ran.interrupted:
-        warn_of_interrupt(ran.done, total, "observations", "the result is the posterior after them", result)
-    for level, sentence in settled.caveats(ran.state):
-        if level:
-            warn(sentence, result=result)
-    return result
+        bound, state = begin(method.bind(job.model, job.row), job.root, series)
+    else:
+        bound, state = before.bound.after(()), before.state  # compiled once, whenever it paused
+    course = Course(SequentialEngine(bound, job.levels), job.root, lambda done, count: series, *_ITERATIONS)
+    return bound, state, course
+
+
+def _why_failed(job: Job, method: Filter | Sequential) -> str:
+    if isinstance(method, Filter):
+        return NOT_FINITE
+    why = why_impossible(job.model, job.row, "look at that value, give observation() heavier tails, or widen the prior")
+    return f"no theta of {type(method).__name__} could explain the observation{why}"
 
 
 def _fit_chains(job: Job, method: MarkovChains, before: Chains | None) -> Chains:
-    began, name, model = time.perf_counter(), type(method).__name__, job.model
-    data = Data(jnp.asarray(job.ys), job.us)
+    began, name, series = time.perf_counter(), type(method).__name__, Series(jnp.asarray(job.ys), job.us)
     if before is None:
-        method.check(model, job.row)
-        settled, state = _begin(method, job, data)
+        bound, state = begin(method.bind(job.model, job.row), job.root, series)
+        if not bool(bound.has_begun(state)):
+            raise NumericalError(
+                f"{name} found no value of the parameters under which the series is possible: every likelihood it tried "
+                f"was zero{why_impossible(job.model, job.row, 'look for an outlier')}.",
+                0,
+            )
         done = 0
     else:
-        settled = eqx.tree_at(lambda m: m.draws, before.settled, method.draws)
-        state, done = before.state, before.done
-    total = method.iterations(len(job.ys))
-    if done >= total:
+        bound, state, done = replace(before.bound, draws=jnp.asarray(method.draws)), before.state, before.done
+    if done >= (total := bound.iterations):
         raise SettingError(
             f"The result has {done} iterations already, and {name}(draws={method.draws}, warmup={method.warmup}) asks for "
             f"{total}: ask for more draws."
         )
-    # The number of draws does not matter to an iteration, which is then compiled once for all numbers.
-    engine = IterationEngine(eqx.tree_at(lambda m: m.draws, settled, 2), model, job.levels)
-    course = Course(engine, job.root, lambda done, count: data, *_ITERATIONS)
+    course = Course(ChainsEngine(bound), job.root, lambda done, count: series, *_ITERATIONS)
     ran = joined(run(course, state, done, total, name, "iteration", job.progress), before)
-    seconds, settings = _seconds(began, before), _settings(settled, model, job.row, ran)
-    result = Chains(model, method, job.seed, len(job.ys), ran.state, ran.record, seconds, settings)
-    result.settled, result.interrupted = settled, ran.interrupted
+    seconds, settings = _seconds(began, before), {"model": type(job.model).__name__, **bound.describe()}
+    result = Chains(job.model, method, job.seed, len(job.ys), ran.state, ran.record, seconds, settings)
+    result.bound, result.interrupted = bound, ran.interrupted
     result.past = job.ys, None if job.us is None else np.asarray(job.us)
     if ran.interrupted:
         left = f"the last {result.num_draws} draws of each chain are kept"
@@ -307,21 +304,3 @@ def _fit_chains(job: Job, method: MarkovChains, before: Chains | None) -> Chains
             result=result,
         )
     return result
-
-
-def _begin(method: Offline, job: Job, data: Data) -> tuple[Any, Any]:
-    """The method with nothing left open, and its state before the first iteration."""
-    k_settle, k_begin = jax.random.split(step_key(job.root, 0))
-    settled = method.settled(k_settle, job.model, data.ys, data.us)
-    state = strong(settled.begin(k_begin, job.model, data.ys, data.us))
-    if not bool(settled.has_begun(state)):
-        raise NumericalError(
-            f"{type(method).__name__} found no value of the parameters under which the series is possible: every likelihood "
-            f"it tried was zero{why_impossible(job.model, job.row, 'look for an outlier')}.",
-            0,
-        )
-    return settled, state
-
-
-def _settings(method: Offline, model: StateSpaceModel, u: Array | None, ran: Ran) -> dict[str, str]:
-    return {"model": type(model).__name__, **method.describe(model, u), **method.remarks(ran.paused)}

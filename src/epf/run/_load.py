@@ -9,12 +9,12 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 from numpyro.distributions import constraints
 
-from epf.filters._base import Filter, start
+from epf.filters._base import BoundFilter, Method, start
 from epf.model._dates import from_integers
 from epf.model._model import StateSpaceModel
 from epf.model._parameters import Parameters
 from epf.numerics._keys import root_key
-from epf.offline._base import Offline
+from epf.offline._base import Series, begin
 from epf.posterior._posterior import WeightedThetas
 from epf.results import _saving as saving
 from epf.results._chains import Chains
@@ -47,7 +47,7 @@ class Draws(WeightedThetas):
 
 
 def load(
-    path: str | os.PathLike[str], model: StateSpaceModel | None = None, method: Filter | Offline | None = None
+    path: str | os.PathLike[str], model: StateSpaceModel | None = None, method: Method | None = None
 ) -> Result | Chains:
     """The answer that `result.save(path)` wrote: a filter's Result, or Chains.
 
@@ -64,7 +64,7 @@ def load(
     path = as_path("load", path)
     path = path / saving.NAME if path.is_dir() else path
     if method is not None:
-        check_method(method, Filter, Offline)
+        check_method(method, Method)
     saved = _without_model(path) if model is None else load_state(path, _KINDS, model, method, saving.wanted)
     return _chains(model, saved, path) if saved.kind == "chains" else _result(model, saved, path)
 
@@ -83,17 +83,17 @@ def _result(model: StateSpaceModel | None, saved: Saved, path: Path) -> Result:
     quantile_levels = tuple(float.fromhex(level) for level in facts["quantile_levels"])
     rest = record, quantile_levels, number(path, facts, "seconds"), facts["settings"]
     result = Result(model, saved.method, saved.seed, saved.t, saved.state, *rest)
+    past: Any = saved.arrays.get("past.ys"), saved.arrays.get("past.us")
+    result.bound, result.past = saved.bound, None if past[0] is None else past
     if model is None:
         result.posterior = _draws(_parameters(facts), jnp.asarray(saved.arrays["draws"]), record)
-    elif saved.t == 0 and isinstance(
-        saved.method, Filter
-    ):  # a file does not hold the state before the first observation
-        result.state = start(bind(saved.method, model, saved.inputs), root_key(saved.seed))
+    elif saved.t == 0:  # a file does not hold the state before the first observation
+        result.bound, root = bind(saved.method, model, saved.inputs), root_key(saved.seed)
+        is_filter = isinstance(result.bound, BoundFilter)
+        result.state = start(result.bound, root) if is_filter else begin(result.bound, root, Series(*past))[1]
     result.method_facts = saving.method_facts_of(facts)
     result.states_again, result.inputs, result.paused = states, saved.inputs, tuple(facts.get("paused", ()))
     result.interrupted = facts.get("interrupted", False)
-    if "past.ys" in saved.arrays:
-        result.past = saved.arrays["past.ys"], saved.arrays.get("past.us")
     if saving.DATES in saved.arrays:
         result.dates = from_integers(saved.arrays[saving.DATES])
     return result
@@ -108,9 +108,8 @@ def _chains(model: StateSpaceModel | None, saved: Saved, path: Path) -> Chains:
         chains.smoothed_moments = (
             (arrays["smoothed.mean"], arrays["smoothed.sd"]) if "smoothed.mean" in arrays else None
         )
-    else:
-        chains.settled = saving.settled_of(saved.method, facts)
-    chains.past, chains.interrupted = (arrays["past.ys"], arrays.get("past.us")), facts.get("interrupted", False)
+    chains.past, chains.bound = (arrays["past.ys"], arrays.get("past.us")), saved.bound
+    chains.interrupted = facts.get("interrupted", False)
     return chains
 
 

@@ -21,17 +21,16 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from epf.filters._base import BoundFilter, Info, Past, ReplayingFilter, strong
 from epf.filters._devices import is_abroad
-from epf.model._model import StateSpaceModel
 from epf.numerics._compile import compiled
 from epf.numerics._keys import step_key
-from epf.offline._base import Offline, Sequential
+from epf.offline._base import BoundChains, BoundSequential, Draw, Series
 from epf.results._record import Record, record
 
 _SECONDS_PER_BLOCK = 0.5
 
 
 class Data(NamedTuple):
-    """What a block of steps reads: observations and inputs, and for a filter that replays them the old ones."""
+    """What a block of a filter's steps reads: observations and inputs, and for one that replays them the old ones."""
 
     ys: Float[Array, "rows *y"]
     us: Float[Array, "rows inputs"] | None
@@ -42,7 +41,7 @@ class Engine(eqx.Module):
     """A method as the runner sees it."""
 
     @abstractmethod
-    def step(self, key: PRNGKeyArray, state: Any, i: Array, data: Data) -> tuple[Any, Any]:
+    def step(self, key: PRNGKeyArray, state: Any, i: Array, data: Any) -> tuple[Any, Any]:
         """Step i of a block: the state after it, and the row of the record."""
 
     def stops(self, row: Any) -> Bool[Array, ""]:
@@ -53,7 +52,7 @@ class Engine(eqx.Module):
         """Whether `between` is due before the next step."""
         return jnp.asarray(False)
 
-    def between(self, key: PRNGKeyArray, state: Any, data: Data) -> Any:
+    def between(self, key: PRNGKeyArray, state: Any, data: Any) -> Any:
         """What cannot be compiled together with the steps, since it changes the shape of the state."""
         return state
 
@@ -96,28 +95,34 @@ class FilterEngine(Engine):
         return jax.lax.cond(self.summarised, found, lambda *_: none, state, info)
 
 
-class IterationEngine(Engine):
-    """A method that needs the whole series: every iteration reads all of it."""
+class ChainsEngine(Engine):
+    """Markov chains: every iteration reads the whole series, and its row is the draw."""
 
-    method: Offline
-    model: StateSpaceModel
+    bound: BoundChains
+
+    def step(self, key: PRNGKeyArray, state: Any, i: Array, data: Series) -> tuple[Any, Draw]:
+        return self.bound.step(key, state, data)
+
+
+class SequentialEngine(Engine):
+    """A method with an iteration per observation, which reads the whole series, and a summary of each."""
+
+    bound: BoundSequential
     quantile_levels: Float[Array, " levels"]
 
-    def step(self, key: PRNGKeyArray, state: Any, i: Array, data: Data) -> tuple[Any, Any]:
-        state, row = self.method.step(key, self.model, data.ys, data.us, state)
-        if isinstance(self.method, Sequential):
-            row = record(row, self.method.posterior(self.model, state), self.quantile_levels)
-        return state, row
+    def step(self, key: PRNGKeyArray, state: Any, i: Array, data: Series) -> tuple[Any, Record]:
+        state, info = self.bound.step(key, state, data)
+        return state, record(info, self.bound.posterior(state), self.quantile_levels)
 
     def pauses(self, state: Any) -> Bool[Array, ""]:
-        return self.method.pauses(state)
+        return self.bound.pauses(state)
 
-    def between(self, key: PRNGKeyArray, state: Any, data: Data) -> Any:
-        return self.method.between(key, self.model, data.ys, data.us, state)
+    def between(self, key: PRNGKeyArray, state: Any, data: Series) -> Any:
+        return self.bound.between(key, state, data)
 
 
 def loop(
-    engine: Engine, root: PRNGKeyArray, state: Any, done: Array, count: Array, data: Data, room: int
+    engine: Engine, root: PRNGKeyArray, state: Any, done: Array, count: Array, data: Any, room: int
 ) -> tuple[Any, Any, Array]:
     """Steps done + 1 .. done + count: the state, `room` rows of the record (0 past the last), and how many were taken.
 
@@ -167,7 +172,7 @@ class Course(NamedTuple):
 
     engine: Engine
     root: PRNGKeyArray
-    read: Callable[[int, int], Data]
+    read: Callable[[int, int], Any]
     """The data of a block, from the steps done before it and the steps in it."""
     room: int
     first_block: int

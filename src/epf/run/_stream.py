@@ -41,7 +41,7 @@ from epf.run._stepper import ROOM, Stepper, fields, row_of
 from epf.run._warnings import failure, warn_of_steps
 from epf.run.watch import _numbers as numbers
 from epf.run.watch._saved import shown
-from epf.storage._checkpoint import bind, load_state, number, owner, save_state
+from epf.storage._checkpoint import load_state, number, owner, save_state
 from epf.storage._files import as_path
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class Stream:
         stream.log_evidence = number(path, saved.facts, "log_evidence")
         stream._collapsed, stream._invalid, stream._counted, stream.notes, stream._nats = found
         if saved.t:
-            stream._bound = spread(bind(saved.method, model, saved.inputs), devices)
+            stream._bound = spread(saved.bound, devices)
             stream._start = on_devices(stream._bound, saved.state)
         stream._summary, stream._track = shown(path, saved.facts, saved.arrays)
         if "past.ys" in saved.arrays:

@@ -16,16 +16,16 @@ from epf.results._verdict import judge_error
 
 _TRIED = 64  # draws from the prior
 _OPENINGS = ("", "This posterior is doubtful.", "Do not trust this posterior.")
+NOT_FINITE = (
+    "no particle or moment was a finite number: the model gives NaN or infinity there. Look at its laws for that "
+    "observation (a logarithm or root of a negative number, an overflow), or give the parameters a prior that excludes such "
+    "values"
+)
 
 
-def failure(t: int, place: str, what_is_left: str) -> NumericalError:
+def failure(t: int, place: str, what_is_left: str, why: str = NOT_FINITE) -> NumericalError:
     """The error for a step at which nothing usable was left."""
-    return NumericalError(
-        f"At t = {t} ({place}) no particle or moment was a finite number: the model gives NaN or infinity there. "
-        "Look at its laws for that observation (a logarithm or root of a negative number, an overflow), or give the "
-        f"parameters a prior that excludes such values; {what_is_left}.",
-        t,
-    )
+    return NumericalError(f"At t = {t} ({place}) {why}; {what_is_left}.", t)
 
 
 def warn_of_steps(info: Info, last: int, result: object = None) -> None:

@@ -4,6 +4,7 @@ The file (`_tensors` has its format) holds the arrays of the method's state and 
 The structure of the state comes from the model and the method at hand, traced but not run, never from the file.
 """
 
+import dataclasses
 import hashlib
 import importlib.metadata
 import json
@@ -18,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from epf.errors import CheckpointError, warn
-from epf.filters._base import BoundFilter, Filter, start, strong
+from epf.filters._base import BoundFilter, Filter, Method, start, strong
 from epf.model._model import StateSpaceModel, check_is_model
 from epf.model._shapes import shapes_of
 from epf.numerics._keys import root_key
-from epf.offline._base import MarkovChains, Offline, Sequential
+from epf.offline._base import MarkovChains, Sequential, Series
 from epf.storage._files import replace_all
 from epf.storage._fingerprint import describe, model_traces, rebuild
 from epf.storage._tensors import TensorFile, inspect, pack
@@ -35,7 +36,7 @@ NUMERICS = ("epfilter", "jax", "jaxlib")  # another version of these may round d
 _MAX_STEPS = 2**31 - 1
 _MAX_INPUTS = 1 << 20
 # What a file may hold: in words, the function that reads it, and the possible methods.
-_KINDS: dict[str, tuple[str, str, tuple[type, ...]]] = {
+_KINDS: dict[str, tuple[str, str, tuple[type[Method], ...]]] = {
     "stream": ("a stream", "epf.Stream.load", (Filter,)),
     "panel": ("a panel", "epf.Panel.load", (Filter,)),
     "result": ("a result", "epf.load", (Filter, Sequential)),
@@ -56,9 +57,11 @@ class Saved(NamedTuple):
     state: Any
     facts: dict[str, Any]
     arrays: dict[str, np.ndarray]
+    bound: Any = None
+    """The method bound to the model; None without the model, or before the first observation."""
 
 
-def owner(model: StateSpaceModel, method: Filter | Offline, inputs: int | None) -> dict[str, Any]:
+def owner(model: StateSpaceModel, method: Method, inputs: int | None) -> dict[str, Any]:
     """The model and the method: the part of the header that stays the same while a stream runs.
 
     Before the first observation the number of `inputs` is not known, and the laws cannot be traced.
@@ -100,29 +103,34 @@ def load_state(
     path: Path,
     kinds: tuple[str, ...],
     model: StateSpaceModel,
-    method: Filter | Offline | None,
+    method: Method | None,
     others: Callable[[TensorFile, StateSpaceModel, Any], Wanted],
 ) -> Saved:
     """Read what `save_state` wrote, for this model; `others` returns the arrays that must be there beside the state's."""
     check_is_model(model)
     file = inspect(path)
     header = check_header(file, *kinds)
-    allowed = _KINDS[header["kind"]][2]
+    kind, seed, t, inputs, facts = (header[name] for name in ("kind", "seed", "t", "inputs", "facts"))
+    allowed = _KINDS[kind][2]
     if method is None:
         method = rebuild(header["method"], path.stat().st_size, allowed)
     _check_owner(path, header, model, method)
     if not isinstance(method, allowed):
         raise malformed(path)
-    beside = others(file, model, method)
-    structure = _structure(method, model, header) if header["t"] else None
+    beside, bound, structure = others(file, model, method), None, None
+    if t:
+        settled = dataclasses.replace(method, **facts["chosen"]) if kind == "chains" else method
+        paused = facts.get("paused", ()) if kind == "result" else ()
+        bound = bind(settled, model, inputs).after(tuple(paused))
+        structure = _structure(bound, header)
     # The states of a panel lie side by side.
-    many = (header["facts"]["series"],) if header["kind"] == "panel" else ()
+    many = (facts["series"],) if kind == "panel" else ()
     own: Wanted = {k: (np.dtype(leaf.dtype), (*many, *leaf.shape)) for k, leaf in leaves("state", structure).items()}
     found = file.read(own | beside)
     _warn_of_versions(path, header)
     state = None if structure is None else _filled(structure, found)
     arrays = {name: array for name, array in found.items() if name not in own}
-    return Saved(header["kind"], method, header["seed"], header["t"], header["inputs"], state, header["facts"], arrays)
+    return Saved(kind, method, seed, t, inputs, state, facts, arrays, bound)
 
 
 def check_header(file: TensorFile, *kinds: str) -> dict[str, Any]:
@@ -224,18 +232,17 @@ def _warn_of_versions(path: Path, header: dict[str, Any]) -> None:
             )
 
 
-def _structure(method: Any, model: StateSpaceModel, header: Mapping[str, Any]) -> Any:
+def _structure(bound: Any, header: Mapping[str, Any]) -> Any:
     """The state with shapes in place of arrays; nothing is computed."""
     root, steps, inputs = root_key(header["seed"]), header["t"], header["inputs"]
-    if not isinstance(method, Offline):
-        return eqx.filter_eval_shape(start, bind(method, model, inputs), root)
-    ys = jax.ShapeDtypeStruct((steps, *observation_shape(model, inputs)), _float())
-    us = jax.ShapeDtypeStruct((steps, inputs), _float()) if inputs else None
-    method = method.grown(len(header["facts"].get("paused", ())))
-    return eqx.filter_eval_shape(lambda ys, us: strong(method.begin(root, model, ys, us)), ys, us)
+    if isinstance(bound, BoundFilter):
+        return eqx.filter_eval_shape(start, bound, root)
+    ys: Any = jax.ShapeDtypeStruct((steps, *observation_shape(bound.model, inputs)), _float())
+    us: Any = jax.ShapeDtypeStruct((steps, inputs), _float()) if inputs else None
+    return eqx.filter_eval_shape(lambda series: strong(bound.init(root, series)), Series(ys, us))
 
 
-def bind(method: Filter, model: StateSpaceModel, inputs: int) -> BoundFilter:
+def bind(method: Method, model: StateSpaceModel, inputs: int) -> Any:
     """The method bound to a model with so many inputs, of which only the number matters."""
     return method.bind(model, jnp.zeros(inputs) if inputs else None)
 

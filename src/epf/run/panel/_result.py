@@ -11,7 +11,7 @@ from epf.filters._base import Caveat
 from epf.model._model import StateSpaceModel
 from epf.results._result import Result
 from epf.results._verdict import LEVELS, MethodFacts
-from epf.run._answer import filter_result
+from epf.run._answer import result_of
 from epf.run._default import core, made_of
 from epf.run._runner import Ran
 from epf.run.panel._chunks import Part, Work
@@ -46,7 +46,7 @@ class Entry:
         work, part, i, one = self.work, self.part, self.i, self.series
         count, seconds, bound = part.counts[i], part.seconds[i], work.engine.bound
         ran = Ran(part.state(i), part.record(i), count, False, part.failed[i], (), ((0, 0.0), (count, seconds)))
-        result = filter_result(work.model, work.method, bound, one.seed, ran, work.levels, seconds, one.ys, one.us)
+        result = result_of(work.model, work.method, bound, one.seed, ran, work.levels, seconds, one.ys, one.us)
         result.parameters = bound.parameters  # without the posterior, which would be compiled
         result.dates = None if one.dates is None else one.dates[:count]
         if self.chosen is not None:

@@ -162,7 +162,7 @@ def load(cls: type[Panel], path: str | os.PathLike[str], model: StateSpaceModel,
     _check_counts(path, counts)
     state = jax.tree.map(np.array, saved.state)
     panel._store = Store.of(keys, Rows(**counts, record=jax.tree.map(np.array, record), state=state))
-    panel._bound, panel._inputs = bind(saved.method, model, saved.inputs), saved.inputs
+    panel._bound, panel._inputs = saved.bound, saved.inputs
     if "past.ys" in arrays:
         ends = np.cumsum(counts["t"])
         if ends[-1] != len(arrays["past.ys"]):
