@@ -64,7 +64,7 @@ def _absorption(p, y, u, how):
     def told(y, x, z):
         return _normal(jnp.log(y), x, p["assay_sd"]) - jnp.log(y)
 
-    return _from_a_point(y, before, jnp.linspace(-8.0, 5.0, nodes(161, how)), jnp.log(0.01), move, told)
+    return _from_a_point(y, before, jnp.linspace(-6.5, 4.0, nodes(211, how)), jnp.log(0.01), move, told)
 
 
 def _from_a_point(y, z, x, start, move, told):
@@ -84,7 +84,7 @@ def _from_a_point(y, z, x, start, move, told):
 
 def _absorption_data(k):
     """Doses every twelve hours; in the second data set half of the samples were lost, in the last there is one dose."""
-    rng, steps = generator("absorption", k), (96, 72, 40)[k]
+    rng, steps = generator("absorption", k), (72, 60, 40)[k]
     hours = np.arange(steps)
     dose = np.where((hours % 12 == 0) if k < 2 else (hours == 0), 10.0, 0.0)
     absorbed, eliminated, sd, assay_sd = ((0.6, 0.2, 0.1, 0.1), (1.0, 0.3, 0.05, 0.2), (0.4, 0.15, 0.15, 0.05))[k]
@@ -136,8 +136,8 @@ CASES = [
          {"keeps": dist.Beta(4.0, 2.0), "half": dist.LogNormal(0.5, 0.7), "gain": dist.HalfNormal(3.0),
           "level_sd": dist.HalfNormal(0.3), "noise_sd": dist.HalfNormal(1.0)}, _advertising, _advertising_data),
     Case("absorption", "followed.Absorption",
-         {"absorbed": dist.LogNormal(-0.5, 0.5), "eliminated": dist.LogNormal(-1.5, 0.5), "sd": dist.HalfNormal(0.2),
-          "assay_sd": dist.HalfNormal(0.2)}, _absorption, _absorption_data, **_POINT_MASS),
+         {"absorbed": dist.LogNormal(-0.5, 0.5), "eliminated": dist.LogNormal(-1.5, 0.5), "sd": dist.LogNormal(-2.0, 0.4),
+          "assay_sd": dist.LogNormal(-2.0, 0.4)}, _absorption, _absorption_data, **_POINT_MASS),
     Case("colony", "followed.Colony",
          {"lag": dist.Beta(2.0, 2.0), "best": dist.Normal(20.0, 3.0), "rate": dist.HalfNormal(0.5),
           "capacity": dist.LogNormal(5.0, 0.5), "sd": dist.HalfNormal(0.3)}, _colony, _colony_data, **_POINT_MASS),

@@ -35,8 +35,8 @@ class Absorption(epf.StateSpaceModel):
         return {
             "absorbed": dist.LogNormal(-0.5, 0.5),
             "eliminated": dist.LogNormal(-1.5, 0.5),
-            "sd": dist.HalfNormal(0.2),
-            "assay_sd": dist.HalfNormal(0.2),
+            "sd": dist.LogNormal(-2.0, 0.4),
+            "assay_sd": dist.LogNormal(-2.0, 0.4),
         }
 
     def initial(self, p):
