@@ -55,8 +55,8 @@ outside of 0.7 to 1.43, and *near* in between. Where |z| is compared with the ce
 `make prove` runs all methods on all cases and resumes where it was stopped; `python -m proving --method default --case nile`
 runs one. This page and its pictures are made by `python -m proving.summary --page` from the files in `proving/results`.
 Every run had one core of an x86 server. All those of the default are of one day, with JAX 0.11.2 and 16 processes side by
-side, as are those of the EPF on other days. Those of `MarginalEPF` were made before particles drew evenly. The third lot has
-runs of the default alone. Seconds include compilation unless the table says otherwise.
+side. So are two thirds of those of the EPF and of Storvik's filter; the others are older. Those of `MarginalEPF` were made
+before particles drew evenly, and the third lot has none. Seconds include compilation unless the table says otherwise.
 
 Methods with a name run as they are: `EPF`, `Storvik` and `ParticleLearning` with 1000 particles in four islands,
 `MarginalEPF` with its own choice of nodes and particles. None is given more, and most answers of the first three are

@@ -1,11 +1,16 @@
-"""A transition that may stay where it is, with some probability, can be drawn from and has no density."""
+"""A transition that may stay where it is can be drawn from and has no density; one without noise tells its parameters."""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
 import pytest
 
 import epf
-from epf.offline._path import check_path_is_noisy
+
+
+def bound(method, model):
+    """The bound algorithm, its densities tried where that waits for a run."""
+    found = method.bind(model)
+    found.check()
 
 
 class StaysOrJumps(epf.StateSpaceModel):
@@ -30,19 +35,14 @@ METHODS = [
     epf.ResampleMove(32),
     epf.PracticalFilter(8),
     epf.OnlineEM(32),
-    epf.PointMass(),
+    epf.ParticleGibbs(),
 ]
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize("method", [*METHODS, epf.PointMass()], ids=lambda method: type(method).__name__)
 def test_methods_that_need_a_density_refuse_it(method):
-    with pytest.raises(epf.errors.UnsupportedModelError):
-        method.bind(StaysOrJumps()).check()
-
-
-def test_particle_gibbs_refuses_it():
     with pytest.raises(epf.errors.UnsupportedModelError, match="a mixture with a point"):
-        check_path_is_noisy(StaysOrJumps(), None)
+        bound(method, StaysOrJumps())
 
 
 def test_the_marginal_filter_only_draws_from_it():
@@ -64,3 +64,22 @@ class KnownPlace(StaysOrJumps):
 
 def test_a_part_that_is_known_is_no_mixture_with_a_point():
     epf.Storvik(32).bind(KnownPlace()).check()
+
+
+class Exact(KnownPlace):
+    """The place follows from the old state and a parameter: a path tells the parameter."""
+
+    def transition(self, p, x, u):
+        return epf.Sensors(dist.Delta(p.size * x[0] + x[1]), dist.Normal(0.9 * x[1], 1.0))
+
+
+class ExactStart(KnownPlace):
+    def initial(self, p):
+        return dist.Delta(p.size * jnp.ones(2), event_dim=1)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize(("model", "where"), [(Exact(), "transition"), (ExactStart(), "initial")])
+def test_methods_that_draw_parameters_given_a_path_refuse_one_that_tells_them(method, model, where):
+    with pytest.raises(epf.errors.UnsupportedModelError, match=rf"{where}\(\) depends on the parameters without noise"):
+        bound(method, model)

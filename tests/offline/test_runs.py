@@ -380,7 +380,7 @@ def test_what_cannot_be_served_is_refused_in_a_sentence_that_names_what_can(meth
         with pytest.raises(UnsupportedModelError, match=words):
             epf.fit(model, y, method)
     if isinstance(method, epf.ParticleGibbs):
-        with pytest.raises(UnsupportedModelError, match=r"use epf\.PMMH"):
+        with pytest.raises(UnsupportedModelError, match=r"epf\.PMMH"):
             epf.fit(KnownStart(), y, method)
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from epf.filters._particle import BoundParticleFilter, Chosen, Cloud, ParticleFilter, Piece, over_particles
 from epf.model._model import StateSpaceModel
 from epf.model._settings import count, instance, number
-from epf.model._trial import refuse_atoms
+from epf.model._trial import require_noise
 from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler
 from epf.statistics._approximation import Approximation
@@ -56,7 +56,7 @@ class BoundLearner(BoundParticleFilter):
     """Theta is drawn at every `refresh`-th step."""
 
     def check(self) -> None:
-        refuse_atoms(self.model, self.u)
+        require_noise(self.model, self.u)
         self.gibbs.check(self.u)
 
     def begin(self, x_0: Float[Array, "*state particles"]) -> tuple[Any, Memory]:

@@ -28,7 +28,7 @@ from epf.model._model import StateSpaceModel, advance, parameters, state_shape, 
 from epf.model._parameters import Parameters
 from epf.model._settings import count, instance
 from epf.model._shapes import shapes_of
-from epf.model._trial import refuse_atoms
+from epf.model._trial import require_noise
 from epf.numerics._keys import particle_keys
 from epf.posterior._posterior import Posterior
 from epf.posterior.samplers._base import Sampler
@@ -79,7 +79,7 @@ class PracticalFilter(Filter):
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundPracticalFilter":
         """The algorithm for one island."""
         params = parameters(model)
-        refuse_atoms(model, u)
+        require_noise(model, u)
         if _is_discrete(model, u):
             raise UnsupportedModelError(
                 "PracticalFilter moves states on the real line, and transition() is discrete: use epf.ParticleLearning or "

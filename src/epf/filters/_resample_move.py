@@ -19,7 +19,7 @@ from epf.model._model import StateSpaceModel, observation_law, transition_law
 from epf.model._parameters import Parameters
 from epf.model._settings import count, number
 from epf.model._shapes import shapes_of
-from epf.model._trial import refuse_atoms
+from epf.model._trial import require_noise
 from epf.numerics._keys import root_key
 from epf.numerics._linear_algebra import semidefinite_root
 
@@ -64,7 +64,7 @@ class ResampleMove(ParticleFilter):
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> "BoundResampleMove":
         bound = self.parts(model, u)
         bound[1].require_unbounded("ResampleMove")
-        refuse_atoms(model, u)
+        require_noise(model, u)
         return BoundResampleMove(*bound, u)
 
 

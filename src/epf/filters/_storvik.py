@@ -5,6 +5,7 @@ from jaxtyping import Array
 from epf.filters._learner import BoundLearner, learner
 from epf.filters._particle import ParticleFilter
 from epf.model._model import StateSpaceModel, may_lack_inputs
+from epf.model._trial import require_noise
 from epf.statistics._automatic import exact_statistic
 from epf.statistics._conjugate import Conjugate
 
@@ -25,6 +26,7 @@ class Storvik(ParticleFilter):
     """
 
     def bind_island(self, model: StateSpaceModel, u: Array | None) -> BoundLearner:
+        require_noise(model, u)  # before the sums, which would be said not to be separable
         with may_lack_inputs(model, u):
             return learner(self, model, u, exact_statistic(model, u), _REFRESH)
         return learner(self, model, u, Conjugate.of(model), _REFRESH)

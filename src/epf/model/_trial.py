@@ -1,4 +1,4 @@
-"""A trial of a model's laws at some thetas: which have a support that moves with the parameters, and which are NaN."""
+"""A trial of a model's laws: which have a support that moves with the parameters, which are NaN, and which lack noise."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro.distributions import Delta, Distribution
 
 from epf.errors import UnsupportedModelError
-from epf.model._laws import draw, has_atoms, log_prob_observed, support
+from epf.model._laws import base_of, draw, has_atoms, log_prob_observed, support
 from epf.model._model import (
     StateSpaceModel,
     advance,
@@ -22,6 +23,8 @@ from epf.model._model import (
     traced,
     transition_law,
 )
+from epf.model._sensors import Sensors
+from epf.model._tracing import depends_on
 from epf.numerics._compile import compiled_once
 from epf.numerics._keys import particle_keys, root_key
 
@@ -96,6 +99,31 @@ def refuse_atoms(model: StateSpaceModel, u: Array | None) -> None:
                 "transition() is a mixture with a point (dist.Delta), so states have no density, which this method needs: "
                 "use epf.fit(model, y) without a method, or epf.MarginalEPF, which only draw from it."
             )
+
+
+def require_noise(model: StateSpaceModel, u: Array | None) -> None:
+    """An error if a path has no density, or if it tells a parameter exactly: given the path that would never move."""
+    refuse_atoms(model, u)
+    params = parameters(model)
+    theta, x = jnp.zeros(params.size), jnp.zeros(state_shape(model))
+    laws = {
+        "initial": lambda theta: initial_law(model, params.named(theta)),
+        "transition": lambda theta: transition_law(model, params.named(theta), x, u),
+    }
+    with may_lack_inputs(model, u):
+        for where, law_of in laws.items():
+            if depends_on(lambda theta, law_of=law_of: _points(law_of(theta)), theta):
+                raise UnsupportedModelError(
+                    f"{where}() depends on the parameters without noise (dist.Delta), and this method draws them given the "
+                    "path of the states, so that they would never move: use epf.fit(model, y) without a method, "
+                    "epf.MarginalEPF or epf.PMMH."
+                )
+
+
+def _points(law: Distribution) -> list[Array]:
+    """The values of the components that have no noise."""
+    parts = law.laws if isinstance(law, Sensors) else (law,)
+    return [jnp.asarray(one.v) for one in map(base_of, parts) if isinstance(one, Delta)]
 
 
 class BothLaws(eqx.Module):

@@ -24,13 +24,13 @@ from epf.model._model import StateSpaceModel, advance, observation_law, transiti
 from epf.model._parameters import Values
 from epf.model._settings import count, instance
 from epf.model._shapes import shapes_of
+from epf.model._trial import require_noise
 from epf.numerics._keys import particle_keys
 from epf.offline._base import BoundChains, Draw, MarkovChains, Series, check_movable
 from epf.offline._likelihood import Likelihood, starting_points
 from epf.offline._path import (
     Path,
     Window,
-    check_path_is_noisy,
     draw_by_slices,
     draw_conjugate,
     log_joint,
@@ -91,7 +91,7 @@ class ParticleGibbs(MarkovChains):
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> "BoundParticleGibbs":
         check_movable(self, model)
-        check_path_is_noisy(model, u)
+        require_noise(model, u)
         shapes, lengths = shapes_of(model, u), (jnp.asarray(self.draws), self.chains, self.warmup)
         ahead = memory(model, shapes) if self.ahead is None else self.ahead
         filters = Filters(self.particles, resolve_proposal(self.proposal, model, u), Systematic(1.0))

@@ -3,16 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from epf.errors import UnsupportedModelError
-from epf.model._laws import base_of, log_prob, log_weight_observed
-from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, parameters, transition_law
+from epf.model._laws import log_prob, log_weight_observed
+from epf.model._model import StateSpaceModel, advance, initial_law, observation_law, transition_law
 from epf.model._parameters import Parameters
-from epf.model._shapes import Shapes, shapes_of
-from epf.model._tracing import depends_on
-from epf.model._trial import refuse_atoms
+from epf.model._shapes import Shapes
 from epf.numerics._keys import particle_keys, root_key
 from epf.offline._base import Series
 from epf.posterior.samplers._mcmc import Slice
@@ -76,29 +72,6 @@ def memory(model: StateSpaceModel, shapes: Shapes) -> int:
 
     met = jnp.all(jax.jit(jax.vmap(together))(particle_keys(root_key(0), _PAIRS)), axis=0)
     return int(jnp.argmax(met)) + 1 if bool(jnp.any(met)) else 0
-
-
-def check_path_is_noisy(model: StateSpaceModel, u: Array | None) -> None:
-    """Refuse a law without noise that depends on theta: theta would be known given the path, and never move."""
-    refuse_atoms(model, u)
-    params = parameters(model)
-    shapes = shapes_of(model, u)
-    theta, x = jnp.zeros(params.size), jnp.zeros(shapes.state)
-    laws = {
-        "initial": lambda theta: initial_law(model, params.named(theta)),
-        "transition": lambda theta: transition_law(model, params.named(theta), x, u),
-    }
-    for where, law_of in laws.items():
-
-        def value(theta: Array, law_of=law_of) -> Array:
-            law = base_of(law_of(theta))
-            return jnp.asarray(law.v) if isinstance(law, dist.Delta) else jnp.zeros(())
-
-        if depends_on(value, theta):
-            raise UnsupportedModelError(
-                f"ParticleGibbs draws the parameters given the path, and {where}() depends on them without noise, so that "
-                "they would never move: use epf.PMMH."
-            )
 
 
 def draw_conjugate(

@@ -34,7 +34,7 @@ from epf.filters.online_em._missing_information import corrected
 from epf.model._laws import log_prob_observed
 from epf.model._model import StateSpaceModel, initial_law
 from epf.model._settings import count, flag, instance, number
-from epf.model._trial import refuse_atoms
+from epf.model._trial import require_noise
 from epf.numerics._keys import particle_keys, root_key
 from epf.numerics._sums import Plain
 from epf.polynomial import _basis as basis
@@ -85,7 +85,7 @@ class OnlineEM(ParticleFilter):
         params = bound[1]
         if params.size == 0:
             raise UnsupportedModelError("OnlineEM estimates parameters, and this model has none unknown: use epf.SIR.")
-        refuse_atoms(model, u)
+        require_noise(model, u)
         approximation = Chebyshev(self.approximation.order, self.approximation.box, self.approximation.of, "shared")
         gibbs = LogPolynomial.of(model, approximation, default_sampler(params.size), 1.0, u)
         return BoundOnlineEM(*bound, gibbs, _first_estimate(gibbs.chart, self.start), u)
