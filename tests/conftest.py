@@ -82,6 +82,7 @@ _LONGEST = (
     "test_sir.py",
     "test_panel_live.py",
 )
+_FORGETS = "test_changes.py"  # what it tests empties JAX's memory of programs
 
 
 def _quick_files(items):
@@ -95,11 +96,11 @@ def _quick_files(items):
 def pytest_collection_modifyitems(items):
     """Files that are compiled quickly come first, and among them those that take longest.
 
-    So no process works on a long file alone in the end, and none empties JAX's memory of programs more than once.
+    So no process works on a long file alone in the end, and none empties JAX's memory of programs more often than it must.
     """
     quick = _quick_files(items)
-    rank = {name: i for i, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: (item.path not in quick, rank.get(item.path.name, len(rank))))
+    rank = {name: i for i, name in enumerate(_LONGEST)} | {_FORGETS: len(_LONGEST) + 1}
+    items.sort(key=lambda item: (item.path not in quick, rank.get(item.path.name, len(_LONGEST))))
 
 
 @pytest.fixture
