@@ -52,6 +52,28 @@ def test_dependence(function, expected):
     assert depends_on(function, V, V) is expected
 
 
+def beside_a_known_number(both, given):
+    """Linear in both parts of `both`, but the derivative of the vector multiplies the second by that of the first entry."""
+    x = jnp.stack([given, both[0]])
+    return both[1] * x[0] / (1.0 + x[0]) + x[1]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (beside_a_known_number, True),
+        (lambda both, given: beside_a_known_number(both, given) * both[0], False),
+        (lambda both, given: given / both[0], False),
+        (lambda both, given: jnp.zeros(()) * both[0] * both[1], False),  # what is zero now may be another number then
+        (lambda both, given: jnp.where(given > 0.0, both[0], both[1]), True),
+        (lambda both, given: V @ jnp.stack(both) + jnp.cumsum(jnp.stack(both))[1], True),
+        (lambda both, given: V[both[0].astype(int)], False),
+    ],
+)
+def test_affine_in_two_numbers_beside_a_third(function, expected):
+    assert is_affine(function, (S, S), S) is expected
+
+
 def test_dependence_on_a_part_of_a_tree_and_on_shapes_alone():
     def function(p, x):
         return p["a"] * x

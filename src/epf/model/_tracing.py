@@ -1,10 +1,10 @@
 """Properties of functions found from their traces: dependence on an argument, and affinity; and tools for traces.
 
 `depends_on` follows an argument through the jaxpr to the outputs. It errs on one side only: it may report a dependence
-that cancels (`x - x`), but never misses one. A function is affine in an argument if its derivative does not depend on the
-argument and the argument passes through no operation that derivatives do not see (`jnp.where(x > 0, 1, 0)`); `is_affine`
-checks these two conditions. Of a vector that was put together from others, a part depends on what it was made of only, and a
-product with a plain zero on nothing: derivatives of such vectors are full of them.
+that cancels (`x - x`), but never misses one. A function is affine in an argument if that passes through sums, and products
+with what does not depend on it, alone; or else, if its derivative does not depend on the argument and the argument passes
+through no operation that derivatives do not see (`jnp.where(x > 0, 1, 0)`). Of a vector that was put together from others, a
+part depends on what it was made of only.
 """
 
 import hashlib
@@ -23,27 +23,22 @@ CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoi
 _CALLS = CALLS | {"custom_jvp_call"}
 # Operations that can change a value although the derivative is zero; so do all whose results are not floats.
 _STEPS = {"floor", "ceil", "round", "sign", "rem", "stop_gradient", "cond", "while"}
-# Operations whose result is zero if all operands are, and those for which one (the first, of a quotient) is enough.
-_KEEP_ZERO = {"broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "slice", "transpose", "neg", "copy"}
-_KEEP_ZERO |= {"add", "sub", "add_any", "reduce_sum", "stack", "concatenate"}
-_ZERO_BY_ONE = {"mul": slice(None), "dot_general": slice(None), "div": slice(1)}
-_ZERO, _UNTOUCHED, _REACHED, _STEPPED = -1, 0, 1, 2
+# Operations that are linear in all of their operands together, in each of them, and in the first.
+_SUMS = {"add", "sub", "add_any", "neg", "reduce_sum", "cumsum", "convert_element_type", "copy", "select_n"}
+_SUMS |= {"broadcast_in_dim", "concatenate", "reshape", "rev", "slice", "squeeze", "stack", "transpose"}
+_PRODUCTS, _OF_THE_FIRST = {"mul", "dot_general"}, {"div", "dynamic_slice", "gather"}
+_UNTOUCHED, _LINEAR, _REACHED, _STEPPED = 0, 1, 2, 3
 
 
 def depends_on(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
     """Whether `function(argument, *rest)` depends on any part of `argument`. Arguments may be `ShapeDtypeStruct`s."""
-    return _reach(function, argument, *rest) >= _REACHED
+    return _reach(function, argument, *rest) > _UNTOUCHED
 
 
 def is_affine(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
     """Whether `function(argument, *rest)` is affine in `argument`, an array or a pytree of arrays."""
-    reach = _reach(function, argument, *rest)  # what does not depend on it at all need not be differentiated
-
-    def slope(at: Any, along: Any, *rest: Any) -> Any:
-        """The derivative in one direction. The whole Jacobian would have vectors in place of numbers."""
-        return jax.jvp(lambda at: function(at, *rest), (at,), (along,))[1]
-
-    return reach == _UNTOUCHED or (reach < _STEPPED and not depends_on(slope, argument, argument, *rest))
+    reach = _reach(function, argument, *rest)  # most functions need not be differentiated
+    return reach <= _LINEAR or (reach < _STEPPED and not depends_on(jax.jacfwd(function), argument, *rest))
 
 
 def has_steps(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
@@ -52,10 +47,10 @@ def has_steps(function: Callable[..., Any], argument: Any, *rest: Any) -> bool:
 
 
 def _reach(function: Callable[..., Any], argument: Any, *rest: Any) -> int:
-    """Whether `argument` does not reach the outputs, reaches them, or reaches them through a step function."""
+    """Whether `argument` does not reach the outputs, reaches them linearly, otherwise, or through a step function."""
     size = len(jax.tree.leaves(argument))
     jaxpr = jax.make_jaxpr(lambda *args: eqx.filter(function(*args), eqx.is_array))(argument, *rest)
-    marks = [_REACHED if i < size else _UNTOUCHED for i in range(len(jaxpr.in_avals))]
+    marks = [_LINEAR if i < size else _UNTOUCHED for i in range(len(jaxpr.in_avals))]
     return max((int(np.max(mark, initial=_UNTOUCHED)) for mark in _follow(jaxpr.jaxpr, marks)), default=_UNTOUCHED)
 
 
@@ -64,9 +59,7 @@ def _follow(jaxpr: Jaxpr, input_marks: list[Any]) -> list[Any]:
     known: dict[Any, Any] = dict(zip(jaxpr.invars, input_marks, strict=True))
 
     def mark(var: Any) -> Any:
-        if isinstance(var, Literal):
-            return _ZERO if np.all(np.asarray(var.val) == 0) else _UNTOUCHED
-        return known.get(var, _UNTOUCHED)
+        return _UNTOUCHED if isinstance(var, Literal) else known.get(var, _UNTOUCHED)
 
     for equation in jaxpr.eqns:
         marks = [mark(var) for var in equation.invars]
@@ -77,13 +70,9 @@ def _follow(jaxpr: Jaxpr, input_marks: list[Any]) -> list[Any]:
             outputs = _follow(called.jaxpr, marks)
         elif (moved := _of_vectors(equation, marks)) is not None:
             outputs = [moved]
-        elif _is_zero(equation, marks):
-            outputs = [_ZERO]
         else:
-            most = max(int(np.max(mark, initial=_UNTOUCHED)) for mark in marks)
-            if most == _UNTOUCHED:
-                continue
-            outputs = [max(most, _STEPPED if _is_step(equation) else _REACHED)] * len(equation.outvars)
+            found = _after(equation, [int(np.max(mark, initial=_UNTOUCHED)) for mark in marks])
+            outputs = [found] * len(equation.outvars)
         known.update(zip(equation.outvars, outputs, strict=True))
     return [mark(var) for var in jaxpr.outvars]
 
@@ -101,13 +90,17 @@ def _of_vectors(equation: Any, marks: list[Any]) -> Any:
     return None
 
 
-def _is_zero(equation: Any, marks: list[Any]) -> bool:
-    name = equation.primitive.name
-    if name in _ZERO_BY_ONE:
-        return any(np.all(np.equal(mark, _ZERO)) for mark in marks[_ZERO_BY_ONE[name]])
-    if name == "select_n":
-        return all(np.all(np.equal(mark, _ZERO)) for mark in marks[1:])
-    return name in _KEEP_ZERO and all(np.all(np.equal(mark, _ZERO)) for mark in marks)
+def _after(equation: Any, marks: list[int]) -> int:
+    """The mark of an operation's outputs, from those of its operands."""
+    name, most = equation.primitive.name, max(marks)
+    if _is_step(equation):
+        return _STEPPED
+    is_linear = (
+        name in _SUMS
+        or (name in _PRODUCTS and min(marks) == _UNTOUCHED)
+        or (name in _OF_THE_FIRST and max(marks[1:]) == _UNTOUCHED)
+    )
+    return most if is_linear else max(most, _REACHED)
 
 
 def _is_step(equation: Any) -> bool:

@@ -105,7 +105,7 @@ def require_noise(model: StateSpaceModel, u: Array | None) -> None:
     """An error if a path has no density, or if it tells a parameter exactly: given the path that would never move."""
     refuse_atoms(model, u)
     params = parameters(model)
-    theta, x = jnp.zeros(params.size), jnp.zeros(state_shape(model))
+    theta, x = jnp.ones(params.size), jnp.ones(state_shape(model))
     laws = {
         "initial": lambda theta: initial_law(model, params.named(theta)),
         "transition": lambda theta: transition_law(model, params.named(theta), x, u),
