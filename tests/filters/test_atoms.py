@@ -81,5 +81,5 @@ class ExactStart(KnownPlace):
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
 @pytest.mark.parametrize(("model", "where"), [(Exact(), "transition"), (ExactStart(), "initial")])
 def test_methods_that_draw_parameters_given_a_path_refuse_one_that_tells_them(method, model, where):
-    with pytest.raises(epf.errors.UnsupportedModelError, match=rf"{where}\(\) depends on the parameters without noise"):
+    with pytest.raises(epf.errors.UnsupportedModelError, match=rf"{where}\(\) depends on 'size' without noise"):
         bound(method, model)

@@ -116,6 +116,7 @@ def test_kalman_filters_of_the_rest_learn_its_coefficients():
     assert result.settings["integrated out"] == "gain, base, exactly"
     assert epf.explain(Adverts(), INPUTS).noiseless == (0,)
     assert "x[0] is known, since it has no noise" in str(epf.explain(Adverts(), INPUTS))
+    assert epf.explain(Adverts(), INPUTS)["keeps"].why.startswith("transition() depends on it without noise")
     # Given `keeps` all is Gaussian: y = Z b + noise, where the covariance of the noise is that of the level.
     seen = np.isfinite(y)
     times = np.arange(1, len(y) + 1)[seen]

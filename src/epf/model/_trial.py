@@ -23,6 +23,7 @@ from epf.model._model import (
     traced,
     transition_law,
 )
+from epf.model._parameters import Values
 from epf.model._sensors import Sensors
 from epf.model._tracing import depends_on
 from epf.numerics._compile import compiled_once
@@ -104,20 +105,35 @@ def refuse_atoms(model: StateSpaceModel, u: Array | None) -> None:
 def require_noise(model: StateSpaceModel, u: Array | None) -> None:
     """An error if a path has no density, or if it tells a parameter exactly: given the path that would never move."""
     refuse_atoms(model, u)
-    params = parameters(model)
-    theta, x = jnp.ones(params.size), jnp.ones(state_shape(model))
-    laws = {
-        "initial": lambda theta: initial_law(model, params.named(theta)),
-        "transition": lambda theta: transition_law(model, params.named(theta), x, u),
-    }
-    with may_lack_inputs(model, u):
+    for name, where in told_by_a_path(model, u).items():
+        raise UnsupportedModelError(
+            f"{where}() depends on {name!r} without noise (dist.Delta), and this method draws parameters given the path of "
+            "the states, so that it would never move: use epf.fit(model, y) without a method, epf.MarginalEPF or epf.PMMH."
+        )
+
+
+def told_by_a_path(model: StateSpaceModel, u: Array | None) -> dict[str, str]:
+    """The parameters that a law of the state depends on without noise, and that law."""
+
+    def found(p: Values) -> dict[str, str]:
+        x = jnp.ones(initial_law(model, p).event_shape)
+        laws = {"initial": lambda p: initial_law(model, p), "transition": lambda p: transition_law(model, p, x, u)}
+        told: dict[str, str] = {}
         for where, law_of in laws.items():
-            if depends_on(lambda theta, law_of=law_of: _points(law_of(theta)), theta):
-                raise UnsupportedModelError(
-                    f"{where}() depends on the parameters without noise (dist.Delta), and this method draws them given the "
-                    "path of the states, so that they would never move: use epf.fit(model, y) without a method, "
-                    "epf.MarginalEPF or epf.PMMH."
-                )
+            if not _points(law_of(p)):
+                continue
+            for name in p:
+
+                def values(value: Array, law_of: Any = law_of, name: str = name) -> list[Array]:
+                    return _points(law_of(Values({**{n: p[n] for n in p}, name: value})))
+
+                if depends_on(values, p[name]):
+                    told.setdefault(name, where)
+        return told
+
+    with may_lack_inputs(model, u):
+        return traced(model, found)
+    return {}
 
 
 def _points(law: Distribution) -> list[Array]:

@@ -21,6 +21,7 @@ from epf.model._changes import notice_changes
 from epf.model._check import check_inputs
 from epf.model._enumeration import combinations, support_of
 from epf.model._model import StateSpaceModel, check_is_model, fix, parameters
+from epf.model._trial import told_by_a_path
 from epf.model.structure._algebra import part
 from epf.model.structure._symmetries import symmetries_of
 from epf.model.structure._verify import structure_of
@@ -29,6 +30,7 @@ from epf.run._default import choose, core, size_of
 from epf.statistics._conditionals import Conditionals
 
 _JUMPS = "which jumps, so that no polynomial fits"
+_TOLD = "depends on it without noise: a path of the state tells it"
 _NAIVE_DEGREE = 14  # a drift expanded to order 7, and squared
 _OF_PARTICLES = "particles", "partly Kalman", "mixture Kalman"  # what is inside of a node and has Monte Carlo error
 _SHOWN = 4
@@ -81,6 +83,7 @@ class Explanation:
             model = fix(model, found[-1].values)
         self.structure = structure = structure_of(model, u)
         self.words = words_of(model, structure.parameters.labels, u)
+        self._told = told_by_a_path(model, u)
         self.parameters = [*discrete, *(self._parameter(i) for i in range(structure.parameters.size))]
         self.sums = structure.size
         self.same = symmetries_of(model, u).sentence(structure.parameters.labels) if structure.parameters.size else ""
@@ -102,6 +105,9 @@ class Explanation:
         if not laws:
             return Parameter(label, "unused", "it is in none of the laws, so the data say nothing about it")
         if i in structure.awkward:
+            name = next(name for name, part in structure.parameters.slices.items() if part.start <= i < part.stop)
+            if name in self._told:
+                return Parameter(label, "not separable", f"{self._told[name]}() {_TOLD}")
             reasons = [self._reason(name, i) for name in laws if i in structure.laws[name].awkward]
             return Parameter(label, "not separable", "; ".join(reasons))
         functions: dict[str, None] = {}
@@ -127,8 +133,8 @@ class Explanation:
         return f"{law}() has {self.words.atom(atoms[0])}"
 
     def _jumping(self) -> list[str]:
-        """The parameters in which a law jumps."""
-        return [p.label for p in self.parameters if _JUMPS in p.why]
+        """The parameters in which a law jumps; also where it has no noise, and is zero but for one value."""
+        return [p.label for p in self.parameters if _JUMPS in p.why or _TOLD in p.why]
 
     def __str__(self) -> str:
         paragraphs = [self._sums(), self.same, self._known(), self._filters(), self._methods()]
