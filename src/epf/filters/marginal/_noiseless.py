@@ -150,8 +150,8 @@ class NoiselessFilters(eqx.Module):
         """The filters that learn those of these parameters that they can, and that no noiseless component depends on."""
         if not isinstance(self.inner, KalmanFilters):
             return self
-        values = traced(model, lambda p: [n for n in names if not self._depends_on(model, p, n, u)])
-        inner = self.inner.learning(Noisy(model, self.part), u, tuple(values))
+        able = traced(model, lambda p: tuple(n for n in names if not self._depends_on(model, p, n, u)))
+        inner = self.inner.learning(Noisy(model, self.part), u, able)
         is_all = len(inner.names) == len(parameters(model).priors)  # then there would be no nodes
         return self if is_all else NoiselessFilters(self.part, inner)
 
