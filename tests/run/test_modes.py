@@ -18,7 +18,7 @@ from epf.errors import NumericalError, UnsupportedModelError
 from epf.filters._base import Caveat, start
 from epf.filters._modes import FAR, Elsewhere, Modes, ellipse_of
 from epf.filters.marginal._distribution import SkewStudent
-from epf.filters.marginal._region import MOST, Region
+from epf.filters.marginal._region import MOST, Region, radius
 from epf.model._model import parameters
 from epf.results._certificate import PARTS, Certificate
 from epf.results._verdict import MethodFacts
@@ -163,6 +163,14 @@ def ellipse(middle, scale=1.0):
     return SkewStudent(jnp.asarray(middle), jnp.full(q, scale), jnp.zeros(q), jnp.ones(q), jnp.eye(q))
 
 
+def test_the_middle_of_a_mode_is_inside_of_its_region_alone():
+    """A thousandth of a mode that is twenty times as large would matter beside what is outside."""
+    region = Region.of([ellipse([0.0, 0.0])], None, ellipse([0.0, 0.0]))
+    angles = jnp.linspace(0.0, 6.0, 13)
+    half = 0.5 * radius(2) * jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1)
+    assert np.max(region.log_share(half[None])) < np.log(1e-4)
+
+
 def test_shares_of_regions_add_up_to_the_whole():
     one, two, unused = ellipse([0.0, 0.0]), ellipse([8.0, 1.0], 0.5), ellipse([0.0, 0.0])
     regions = [Region.of([], one, unused), Region.of([one], two, unused), Region.of([one, two], None, unused)]
@@ -255,10 +263,10 @@ def both_modes(log_evidence, mean):
     return share * mean, np.sqrt(1.0 + share * (1.0 - share) * mean**2)
 
 
-def searched(elsewhere, modes=None, first=0.05, far=(-30.0, 0.0), together=None, **settings):
+def searched(elsewhere, modes=None, first=0.05, far=(-30.0, 0.0), together=None, evidence=0.0, **settings):
     """A first run at a = 0, and what those that follow it find: their log-evidence, relative to it, and the mean of a.
 
-    Nodes at both modes have the mean and sd of both, or what they have `together`.
+    Nodes at both modes have the mean and sd of both, or what they have `together`, and this log-`evidence`.
     """
     ran = []
     mean, sd = together or both_modes(*max(elsewhere, far))
@@ -271,7 +279,7 @@ def searched(elsewhere, modes=None, first=0.05, far=(-30.0, 0.0), together=None,
         if isinstance(method, Modes):
             if modes is None:
                 raise NumericalError("At t = 7 there was no number: look at the laws.", time=7)
-            return answer(method, 0.0, mean, error=modes, sd=sd)
+            return answer(method, evidence, mean, error=modes, sd=sd)
         return answer(method, 0.0, 0.0, error=first)
 
     result, search = reach(METHOD, run, 0.1, **{"budget": 60.0, **settings})
@@ -303,6 +311,14 @@ def test_nodes_at_both_modes_that_do_not_have_both_are_doubted(share):
     _, ran, _, doubts = searched((-1.0, 5.0), modes=0.05, together=(share * mean, 1.0 + share * (sd - 1.0)))
     assert "Modes" in ran
     assert [doubt[:35] for doubt in doubts] == (["A look elsewhere found that a has me"[:35]] if share < 0.9 else [])
+
+
+@pytest.mark.parametrize("gained", [-0.5, 0.05, 0.2, 2.0])
+def test_nodes_may_find_more_of_a_mode_than_a_look_that_saw_a_part_of_it(gained):
+    """Then they have more evidence than both runs before, by more than the errors of 0.05 each."""
+    found = np.logaddexp(0.0, -1.0)
+    doubts = searched((-1.0, 5.0), modes=0.05, together=both_modes(1.0, 5.0), evidence=found + gained)[3]
+    assert [doubt[:35] for doubt in doubts] == (["A look elsewhere found that a has me"[:35]] if gained < 0.1 else [])
 
 
 def test_an_entry_that_is_always_the_same_is_not_lost():

@@ -69,8 +69,14 @@ class Missed(NamedTuple):
     answer: np.ndarray
     """Means and sds of the two answers together, shape (2, p)."""
 
-    def lost(self, modes: Round, allowed: float) -> list[Caveat]:
-        """Doubts about nodes at several modes that do not have what a look had found, by more than is `allowed`."""
+    def lost(self, modes: Round, allowed: float, gained: float = 0.0) -> list[Caveat]:
+        """Doubts about nodes at several modes that do not have what a look had found, by more than is `allowed`.
+
+        A look sees no more of a mode than is outside of its large ellipses. So nodes may rightly have found more of it: then
+        their evidence is larger than all that was found before, by `gained` nats beyond the errors of the runs.
+        """
+        if gained > 0.0:
+            return []
         (mean, sd), found = self.answer, modes.answer
         apart = np.nan_to_num(np.max(np.abs(found - self.answer), axis=0) / np.where(vary(self.answer), sd, np.inf))
         i = int(np.argmax(apart))

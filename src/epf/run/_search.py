@@ -65,7 +65,8 @@ class Search:
         if self._missing and is_sure(_worst(result)) and not result.interrupted:
             if self._found is not None and self._chosen is not None:
                 errors = sum(run.error.worst for run in (one, self._chosen))
-                self._lost = self._found.lost(one, self._accuracy + errors)
+                gained = result.log_evidence - self._log_mass - errors
+                self._lost = self._found.lost(one, self._accuracy + errors, gained)
             # The answers without that mode are no longer in question.
             self.rounds, self.best, self._missing = [], None, {}
         self.rounds.append(one)

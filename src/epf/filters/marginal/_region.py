@@ -3,12 +3,13 @@
 Nodes follow one mode of a posterior. Where another one is far away and narrow, they leave it, and nothing among them tells.
 So nodes can be confined to a region. An ellipse e is where a distribution of nodes was; the share of theta inside of it is
 
-        r_e(theta) = exp(-(d / R)^8),        d = the distance from its middle, in its own units,
+        r_e(theta) = exp(-(d / R)^16),       d = the distance from its middle, in its own units,
 
-nearly 1 up to some 0.7 R and nearly 0 from 1.2 R on. A filter whose prior is (1 - r_e) p(theta) finds what is elsewhere, and
-its evidence is how much that is. (It has a larger R: next to the edge there may be more of the mode inside than of another.)
-For ellipses e, f, ... the shares r_e, (1 - r_e) r_f, ..., (1 - r_e)(1 - r_f)... have the sum 1, so the posteriors of their
-filters, by evidence, make up the whole (`filters/_modes.py`).
+nearly 1 up to some 0.8 R and nearly 0 from 1.1 R on. (A softer edge lets a little of the inside through. Of a smaller mode
+outside, the few nodes that lie there would each have much weight.) A filter whose prior is (1 - r_e) p(theta) finds what is
+elsewhere, and its evidence is how much that is. (It has a larger R: next to the edge there may be more of the mode inside
+than of another.) For ellipses e, f, ... the shares r_e, (1 - r_e) r_f, ..., (1 - r_e)(1 - r_f)... have the sum 1, so the
+posteriors of their filters, by evidence, make up the whole (`filters/_modes.py`).
 """
 
 from functools import lru_cache
@@ -23,7 +24,7 @@ from epf.filters.marginal._distribution import SkewStudent, margin
 MOST = 4  # regions: three ellipses, and what is outside of them
 _OUTSIDE = 1e-4  # of a normal distribution, beyond the radius that is then taken
 _WIDER = 1.5  # times as far: tails may be longer
-_POWER = 4  # of the squared distance: how sharp the edge is
+_POWER = 8  # of the squared distance: how sharp the edge is
 _FARTHEST, _NEAREST = 1e6, 1e-30  # of d to that power
 
 
