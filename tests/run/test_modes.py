@@ -331,7 +331,13 @@ def test_an_entry_that_is_always_the_same_is_not_lost():
     assert len(found.lost(same._replace(answer=np.array([[1.0, 7.0], [6e-8, 2.0]])), 0.2)) == 1
 
 
-def test_nodes_at_each_mode_are_as_many_as_there_is_time_for():
+@pytest.fixture
+def as_they_are(monkeypatch):
+    """Results of nodes that are drawn anew stay what they are: those here have no history."""
+    monkeypatch.setattr("epf.run._search.renewed", lambda before, anew: anew)
+
+
+def test_nodes_at_each_mode_are_as_many_as_there_is_time_for(as_they_are):
     """Nodes at two modes at once need to be many; nodes at one mode each do not."""
     ran = []
 
@@ -347,8 +353,8 @@ def test_nodes_at_each_mode_are_as_many_as_there_is_time_for():
 
     result, search = reach(METHOD, run, 0.1, 60.0)
     names = [type(one).__name__ for one in ran]
-    assert names == ["MarginalEPF", "MarginalEPF", "Elsewhere", "Modes", "Elsewhere", "Elsewhere"]
-    assert ran[1].nodes > METHOD.nodes
+    assert names == ["MarginalEPF", "Anew", "Elsewhere", "Modes", "Elsewhere", "Elsewhere"]
+    assert ran[1].inner.nodes > METHOD.nodes
     assert result.method.inner == METHOD
     assert not any(caveat.level for caveat in result.method_facts.caveats)
     assert search.notes[-3] == "128 nodes for each mode: error 0.05 (expansion)"
@@ -434,9 +440,9 @@ def test_nobody_looks_where_the_budget_has_ended():
     assert searched((-1.0, 5.0), budget=4.5)[1][:2] == ["MarginalEPF", "Elsewhere"]
 
 
-def test_nobody_looks_where_the_answer_is_not_sure():
+def test_nobody_looks_where_the_answer_is_not_sure(as_they_are):
     """The verdict says enough. (More nodes do not help here.)"""
-    assert set(searched((-1.0, 5.0), first=0.5)[1]) == {"MarginalEPF"}
+    assert set(searched((-1.0, 5.0), first=0.5)[1]) == {"MarginalEPF", "Anew"}
 
 
 def test_a_run_with_both_modes_that_is_not_sure_is_not_the_answer():

@@ -1,5 +1,6 @@
 """A posterior in several places: nodes for each region of the parameters, weighed by their evidence."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -31,8 +32,8 @@ def _as_tuples(value: Any) -> Any:
     return tuple(_as_tuples(one) for one in value) if isinstance(value, list | tuple) else value
 
 
-def _ellipses() -> Any:
-    rule = Rule(lambda value: isinstance(value, tuple) and len(value) < MOST, f"a tuple of up to {MOST - 1} ellipses")
+def _ellipses(most: int = MOST - 1) -> Any:
+    rule = Rule(lambda value: isinstance(value, tuple) and len(value) <= most, f"a tuple of up to {most} ellipses")
     return setting((), rule, converter=_as_tuples)
 
 
@@ -48,6 +49,22 @@ class Elsewhere(Filter):
 
     def bind(self, model: StateSpaceModel, u: Array | None = None) -> MarginalNodes:
         return _banks(self.inner, self.ellipses, model, u, self.reach)[-1]
+
+
+class Anew(Filter):
+    """The marginal filter `inner` with nodes that are drawn where an earlier run ended, and stay there.
+
+    It goes through the series once. The other one replays it each time that its nodes move, some five times in all. Only
+    the answer after the last observation means anything: before it, few nodes are where the posterior was.
+    """
+
+    inner: MarginalEPF = instance(MarginalEPF(), MarginalEPF, example="epf.MarginalEPF()")
+    ellipses: tuple[Ellipse, ...] = _ellipses(1)
+
+    def bind(self, model: StateSpaceModel, u: Array | None = None) -> MarginalNodes:
+        bound = self.inner.bind(model, u)
+        assert isinstance(bound, MarginalNodes)
+        return dataclasses.replace(bound, first=_places(bound, self.ellipses)[0], moves=False)
 
 
 class Modes(MultipleModel):
@@ -112,6 +129,11 @@ def ellipse_of(bound: Any, state: Any) -> Ellipse | None:
     return tuple(_as_tuples(getattr(found, name).tolist()) for name in SkewStudent.__dataclass_fields__)
 
 
+def passes(state: Any) -> float:
+    """How often the filters of a run have gone through the observations."""
+    return 1.0 + float(state.replays / jnp.maximum(state.t, 1)) if isinstance(state, MarginalState) else 1.0
+
+
 @compiled_once
 def log_prior_mass(bound: MarginalNodes) -> Float[Array, ""]:
     """The logarithm of the share of the prior that a filter is confined to, which its evidence is relative to."""
@@ -126,6 +148,15 @@ def _near(bound: MarginalNodes, state: MarginalState) -> SkewStudent:
     return bound.near(state)
 
 
+def _places(bound: MarginalNodes, ellipses: tuple[Ellipse, ...]) -> list[SkewStudent]:
+    """The ellipses as distributions of nodes of this filter."""
+    where = [SkewStudent(*(jnp.asarray(part) for part in one)) for one in ellipses]
+    shapes = jax.tree.map(jnp.shape, bound.first)
+    if any(not eqx.tree_equal(jax.tree.map(jnp.shape, one), shapes) for one in where):
+        raise UnsupportedModelError("Modes: these ellipses are of a model with other parameters.")
+    return where
+
+
 def _banks(
     inner: MarginalEPF, ellipses: tuple[Ellipse, ...], model: StateSpaceModel, u: Array | None, reach: float = 1.0
 ) -> list[Any]:
@@ -133,10 +164,7 @@ def _banks(
     bound = inner.bind(model, u)
     if not isinstance(bound, MarginalNodes):
         raise UnsupportedModelError("Modes needs a model with parameters that are not learnt exactly.")
-    where = [SkewStudent(*(jnp.asarray(part) for part in one)) for one in ellipses]
-    shapes = jax.tree.map(jnp.shape, bound.first)
-    if any(not eqx.tree_equal(jax.tree.map(jnp.shape, one), shapes) for one in where):
-        raise UnsupportedModelError("Modes: these ellipses are of a model with other parameters.")
+    where = _places(bound, ellipses)
 
     def confined(k: int) -> MarginalNodes:
         inside = where[k] if k < len(where) else None

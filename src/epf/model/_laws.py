@@ -20,6 +20,7 @@ from numpyro.distributions.transforms import (
 )
 
 from epf.errors import ModelError, kind
+from epf.model._precise_laws import precise
 from epf.model._sensors import Sensors
 from epf.numerics._gamma import gamma, student_t
 from epf.numerics._keys import threefry_key
@@ -87,7 +88,7 @@ def log_prob(law: Distribution, value: Array) -> Float[Array, "*batch"]:
     inside = allowed(value)
     if allowed.is_discrete:
         value = jnp.asarray(value).astype(int)
-    return jnp.where(inside, law.log_prob(value), -jnp.inf)
+    return jnp.where(inside, precise(law).log_prob(value), -jnp.inf)
 
 
 def support(law: Distribution) -> Any:
@@ -271,8 +272,7 @@ def _filled(law: Distribution, y: Float[Array, "*y"], there: Bool[Array, "*y"]) 
 def log_weight_observed(law: Distribution, y: Float[Array, "*y"]) -> Float[Array, ""]:
     """`log_prob_observed`, NaN where a discrete law gives a probability above one.
 
-    Such a density has lost its digits, as NumPyro's negative binomial does at a large concentration. Taken at its word, it
-    would outweigh everything that is right.
+    Such a density, of a law of the user's own, has lost its digits. Taken at its word, it would outweigh all that is right.
     """
     if isinstance(law, Sensors):
         return jnp.sum(jnp.stack([log_weight_observed(*each) for each in law.each(y)]))

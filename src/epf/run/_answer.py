@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from epf.filters._base import BoundFilter, Caveat, Filter, ReplayingFilter
+from epf.filters._modes import Anew
+from epf.filters.marginal._marginal_nodes import MarginalNodes
 from epf.model._model import StateSpaceModel
 from epf.offline._base import BoundSequential, Sequential
 from epf.results._chains import Chains
@@ -38,6 +42,36 @@ def result_of(
     if isinstance(bound, ReplayingFilter | BoundSequential):
         result.past = ReplayBuffer.whole(before, ys, us).arrays(ran.done)
     result.method_facts = result.method_facts.also(_of_data(ys[: ran.done - first], before))
+    return result
+
+
+def renewed(before: Result, anew: Result) -> Result:
+    """The answer of nodes that were drawn anew at the end of a run (`Anew`), with the history until then.
+
+    It is that of the filter itself after these nodes took over, and so it can be continued.
+    """
+    assert isinstance(anew.method, Anew)
+    assert isinstance(anew.bound, MarginalNodes)
+    assert anew.model is not None
+    inputs = before.past[1] if before.past is not None else None
+    bound = anew.method.inner.bind(anew.model, None if inputs is None else jnp.asarray(inputs[0]))
+    old, new = before.record, anew.record
+    record = jax.tree.map(lambda one, other: np.concatenate([one[:-1], other[-1:]]), old, new)
+    # Their own evidence of all observations, as when nodes move; what either run has set aside is told. The sum of their
+    # steps is not it: at the first, few of them are where the prior is.
+    evidence = np.array(record.info.log_evidence)
+    evidence[-1] = float(anew.state.old.evidence) - np.sum(evidence[:-1], dtype=np.float64)
+    collapsed, invalid = old.info.collapsed | new.info.collapsed, np.maximum(old.info.invalid, new.info.invalid)
+    changed = evidence, collapsed, invalid
+    record = eqx.tree_at(lambda r: (r.info.log_evidence, r.info.collapsed, r.info.invalid), record, changed)
+    settings = {"model": anew.settings["model"], **bound.describe()}
+    t, levels = anew.num_observations, anew.quantile_levels
+    result = Result(anew.model, anew.method.inner, anew.seed, t, anew.state, record, levels, anew.seconds, settings)
+    result.bound, result.clock, result.past, result.inputs = bound, anew.clock, anew.past, anew.inputs
+    of_data = [caveat for caveat in anew.method_facts.caveats if caveat in (NOTHING, ROUNDED)]
+    result.method_facts = result.method_facts.also(of_data)
+    # One step at a time the first run does, which is there already.
+    result.states_again = lambda _, ys, us: states(before, ys, us)
     return result
 
 

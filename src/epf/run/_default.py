@@ -12,7 +12,7 @@ from epf.errors import UnsupportedModelError
 from epf.filters._base import Caveat, Filter
 from epf.filters._kalman import BoundKalman, Kalman
 from epf.filters._model_mixture import SMALLEST
-from epf.filters._modes import Elsewhere, Modes
+from epf.filters._modes import Anew, Elsewhere, Modes
 from epf.filters._multiple_model import MultipleModel
 from epf.filters._sir import SIR
 from epf.filters.marginal._marginal import MarginalEPF
@@ -110,7 +110,7 @@ def choose(model: StateSpaceModel, u: Array | None) -> Filter:
 
 def core(method: Any) -> Any:
     """The method that has particles or nodes: the inner one of a method with banks."""
-    return method.inner if isinstance(method, MultipleModel | Elsewhere) else method
+    return method.inner if isinstance(method, MultipleModel | Elsewhere | Anew) else method
 
 
 def contradiction(chosen: Round, other: Round, when: str = "") -> list[Caveat]:
@@ -204,8 +204,8 @@ def size_of(method: Any, inside: str = "particles") -> str:
     """A method and its size in words."""
     if isinstance(method, MultipleModel):
         return f"{size_of(method.inner, inside)} for each {'mode' if isinstance(method, Modes) else 'value'}"
-    if isinstance(method, Elsewhere):
-        return f"{size_of(method.inner, inside)} elsewhere"
+    if isinstance(method, Elsewhere | Anew):
+        return f"{size_of(method.inner, inside)} {'elsewhere' if isinstance(method, Elsewhere) else 'drawn anew'}"
     if isinstance(method, MarginalEPF):
         sizes = {"nodes": method.nodes} | ({inside: getattr(method, inside)} if inside else {})
         return " x ".join(f"{size} {name}" for name, size in sizes.items() if size) or "an exact filter"

@@ -7,8 +7,10 @@ import numpy as np
 
 from epf.errors import EPFError
 from epf.filters._base import Caveat, Filter
-from epf.filters._modes import Elsewhere, Modes, ellipse_of
+from epf.filters._modes import Anew, Elsewhere, Modes, ellipse_of, passes
+from epf.filters.marginal._marginal import MarginalEPF
 from epf.results._result import Result
+from epf.run._answer import renewed
 from epf.run._checks import memory_errors
 from epf.run._default import MOST_ROUNDS, Round, contradiction, core, enlarged, failed
 from epf.run._elsewhere import SURE, Missed, counts, farther, is_sure, log_evidence_of, look, missed, name_of, share_of
@@ -47,8 +49,10 @@ class Search:
         self._looks: list[Elsewhere] = []
         """Those that are still to be made."""
         self._looked = False
-        self._first: Result | None = None
+        self._first: Round | None = None
         """The first, and smallest, that was sure of its answer: looks are made by its method."""
+        self._passes = 1.0
+        """How often the last run that began with the prior went through the observations, replays included."""
         self._log_mass = -np.inf
         """The evidence of all regions together, by that method."""
 
@@ -59,7 +63,17 @@ class Search:
         if isinstance(self.method, Elsewhere):
             self.method = self._compared(result, self.method)
             return
-        one = Round.of(self.method, result, result.seconds_of_steps)
+        method, seconds = self.method, result.seconds_of_steps
+        if isinstance(method, Anew):
+            assert self.best is not None
+            if result.interrupted:
+                self.method = None
+                return
+            result, method = renewed(self.best, result), method.inner
+            seconds *= self._passes  # as a run from the prior would take
+        else:
+            self._passes = passes(result.state)
+        one = Round.of(method, result, seconds)
         if result.interrupted:  # it has seen fewer observations: it contradicts nothing
             one = one._replace(answer=np.full_like(one.answer, np.nan))
         if self._missing and is_sure(_worst(result)) and not result.interrupted:
@@ -75,12 +89,21 @@ class Search:
         if self.best is None or (_worst(result) <= _AS_SURE * _worst(self.best) and not result.interrupted):
             self.best, self._chosen = result, one
         if self._first is None and is_sure(_worst(result)):
-            self._first, self._log_mass = result, result.log_evidence
-        most = self._left / max(one.seconds, 1e-3)
+            self._first, self._log_mass = one, result.log_evidence
         done = self._only or result.interrupted or len(self.rounds) >= MOST_ROUNDS
-        self.method = None if done else enlarged(self.method, result, self._accuracy, most)
+        self.method = None if done else self._larger(one, result)
         if self.method is None and not result.interrupted and not self._missing:
             self.method = self._look()
+
+    def _larger(self, one: Round, result: Result) -> Filter | None:
+        """A larger method, if there is time for it; its nodes are drawn where this run has ended, if that is possible."""
+        most, method = self._left / max(one.seconds, 1e-3), one.method
+        if isinstance(method, MarginalEPF) and (where := ellipse_of(result.bound, result.state)) is not None:
+            larger = enlarged(method, result, self._accuracy, most * self._passes)
+            # With filters of another kind, nodes may have values of other parameters.
+            if not isinstance(larger, MarginalEPF) or larger.exact == method.exact:
+                return Anew(larger, (where,)) if isinstance(larger, MarginalEPF) else None
+        return enlarged(method, result, self._accuracy, most)
 
     def fail(self, error: Exception) -> None:
         """A larger run failed: what the smaller ones have found is not lost. Where nothing is elsewhere, no run succeeds."""
@@ -110,7 +133,7 @@ class Search:
 
     def _look(self) -> Filter | None:
         """A look elsewhere, if there is an answer, and the budget allows."""
-        if self._first is None or not self._allows(self._first):
+        if self._first is None or not self._allows(self._first.seconds):
             return None
         assert self._chosen is not None
         assert self.best is not None
@@ -119,9 +142,9 @@ class Search:
         self._near = look(self._chosen.method, self.best.bound, self.best.state, self._first.method)
         return self._near
 
-    def _allows(self, run: Result) -> bool:
-        """Whether there is time for a look that takes as long as this run."""
-        return run.seconds_of_steps <= self._left + self._beyond
+    def _allows(self, seconds: float) -> bool:
+        """Whether there is so much time for a look."""
+        return seconds <= self._left + self._beyond
 
     def _next_look(self) -> Filter | None:
         return self._looks.pop(0) if self._looks else None
@@ -136,7 +159,8 @@ class Search:
         assert self._chosen is not None
         if elsewhere.interrupted:
             return None
-        if method is self._near and self._allows(elsewhere) and (far := farther(method, elsewhere.bound)) is not None:
+        is_near = method is self._near and self._allows(elsewhere.seconds_of_steps)
+        if is_near and (far := farther(method, elsewhere.bound)) is not None:
             self._looks.append(far)
         there, where = Round.of(method, elsewhere), name_of(method)
         log_evidence = log_evidence_of(elsewhere.log_evidence, elsewhere.bound)

@@ -66,7 +66,7 @@ def load(found: Entry) -> type:
 
 
 # What the default finds, and nobody can ask for by name.
-_FOUND = (Entry("epf.filters._modes", "Modes"), Entry("epf.filters._modes", "Elsewhere"))
+_FOUND = tuple(Entry("epf.filters._modes", title) for title in ("Modes", "Elsewhere", "Anew"))
 
 
 def rebuildable() -> dict[str, type]:

@@ -63,6 +63,8 @@ class MarginalState(eqx.Module):
     t: Int[Array, ""]
     replayed: Int[Array, ""]
     """Observations that the new filters have taken in; -1 while there are none."""
+    replays: Int[Array, ""]
+    """Observations that new filters have taken in, in all."""
     rounds: Int[Array, ""]
     """How often new nodes were drawn."""
     reached: Float[Array, ""]
@@ -116,7 +118,7 @@ class MarginalNodes(ReplayingFilter):
 
     def init(self, key: PRNGKeyArray) -> MarginalState:
         nodes = self._fresh(self.first, jnp.asarray(0), packed(key)).weighed()
-        counts = jnp.asarray(0), jnp.asarray(NONE), jnp.asarray(0)
+        counts = jnp.asarray(0), jnp.asarray(NONE), jnp.asarray(0), jnp.asarray(0)
         fits = jnp.asarray(float(self.nodes)), jnp.asarray(0), jnp.asarray(False), jnp.asarray(False), jnp.asarray(0)
         surface = Surface.of_prior(self.images, nodes, self.points.surface)
         return MarginalState(nodes, surface, nodes, *counts, *fits, packed(key))
@@ -218,8 +220,8 @@ class MarginalNodes(ReplayingFilter):
 
         nodes, seen = self._take_in(key, chosen(state.old, state.new), y, u)
         t, replayed, was = state.t + first, jnp.where(first, state.replayed, state.replayed + 1), state.old
-        parts = chosen(nodes, state.old), chosen(state.new, nodes), t, replayed
-        state = eqx.tree_at(lambda s: (s.old, s.new, s.t, s.replayed), state, parts)
+        parts = chosen(nodes, state.old), chosen(state.new, nodes), t, replayed, state.replays + ~jnp.asarray(first)
+        state = eqx.tree_at(lambda s: (s.old, s.new, s.t, s.replayed, s.replays), state, parts)
 
         def settled() -> tuple[MarginalState, Noted]:
             weighed = nodes.weighed()
@@ -257,6 +259,7 @@ class MarginalNodes(ReplayingFilter):
             state.t,
             # New nodes that are on their way to where the posterior was are of no use.
             jnp.where(first & (state.lost | ~astray), state.replayed, NONE),
+            state.replays,
             jnp.where(first, state.rounds, state.rounds + 1),
             jnp.where(first, state.reached, jnp.maximum(old.effective, nodes.effective)),
             jnp.where(first, state.tried, state.t),

@@ -1,0 +1,146 @@
+"""NumPyro's laws with log-densities that keep their digits.
+
+NumPyro's own are sums of Gamma functions. In single precision they lose digits where a concentration or a count is large: a
+negative binomial law with a concentration of 1e8 has probabilities far above one, and nodes would go there.
+"""
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from math import log, pi
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax.scipy.special import xlogy
+from jaxtyping import Array, Float
+from numpyro.distributions import Distribution
+
+from epf.numerics._stirling import crest, crest_of_count, deviance, half_step
+
+_HALF_LOG_2_PI = 0.5 * log(2.0 * pi)
+
+
+def precise(law: Distribution) -> Distribution:
+    """The same law, or one that is made of such, with a log-density that keeps its digits."""
+    inner = {name: found for name, value in vars(law).items() if (found := _inside(value)) is not value}
+    density = _DENSITIES.get(type(law).log_prob)
+    if not inner and density is None:
+        return law
+    found = copy.copy(law)
+    vars(found).update(inner)
+    if density is not None:
+        vars(found)["log_prob"] = partial(_of_floats, density, law)
+    return found
+
+
+def _inside(value: Any) -> Any:
+    """A law, or laws, among what a law is made of."""
+    if isinstance(value, Distribution):
+        return precise(value)
+    if isinstance(value, list | tuple) and any(isinstance(one, Distribution) for one in value):
+        found = [_inside(one) for one in value]
+        return value if all(map(lambda one, other: one is other, found, value)) else type(value)(found)
+    return value
+
+
+def _of_floats(density: Callable[[Any, Array], Array], law: Any, value: Any, intermediates: Any = None) -> Array:
+    return density(law, jnp.asarray(value, float))
+
+
+def _poisson(law: Any, k: Array) -> Float[Array, "*batch"]:
+    return crest_of_count(k) - deviance(k, law.rate)
+
+
+def _negative_binomial(law: Any, k: Array) -> Float[Array, "*batch"]:
+    a, rate = law.concentration, law.rate
+    both = a + k
+    apart = deviance(a, both / (1.0 + 1.0 / rate)) + deviance(k, both / (1.0 + rate))
+    return crest(a) + crest_of_count(k) - crest(both) - apart
+
+
+def _binomial_of_probs(law: Any, k: Array) -> Float[Array, "*batch"]:
+    return _binomial(law.total_count, law.probs, 1.0 - law.probs, k)
+
+
+def _binomial_of_logits(law: Any, k: Array) -> Float[Array, "*batch"]:
+    return _binomial(law.total_count, jax.nn.sigmoid(law.logits), jax.nn.sigmoid(-law.logits), k)
+
+
+def _binomial(n: Any, yes: Array, no: Array, k: Array) -> Float[Array, "*batch"]:
+    n = jnp.asarray(n, float)
+    apart = deviance(k, n * yes) + deviance(n - k, n * no)
+    return crest_of_count(k) + crest_of_count(n - k) - crest_of_count(n) - apart
+
+
+def _multinomial(law: Any, k: Array) -> Float[Array, "*batch"]:
+    n = jnp.asarray(law.total_count, float)
+    return jnp.sum(crest_of_count(k) - deviance(k, n[..., None] * law.probs), axis=-1) - crest_of_count(n)
+
+
+def _dirichlet_multinomial(law: Any, k: Array) -> Float[Array, "*batch"]:
+    return _shared(law.concentration, k, jnp.asarray(law.total_count, float))
+
+
+def _beta_binomial(law: Any, k: Array) -> Float[Array, "*batch"]:
+    n = jnp.asarray(law.total_count, float)
+    a, b, k, rest = jnp.broadcast_arrays(law.concentration1, law.concentration0, k, n - k)
+    return _shared(jnp.stack([a, b], axis=-1), jnp.stack([k, rest], axis=-1), n)
+
+
+def _shared(a: Float[Array, "*batch kinds"], k: Float[Array, "*batch kinds"], n: Array) -> Float[Array, "*batch"]:
+    """Counts k of n, whose shares have a Dirichlet law: deviances of both from what they are together."""
+    total = jnp.sum(a, axis=-1)
+    share = (a + k) / (n + total)[..., None]
+    apart = deviance(k, n[..., None] * share) + deviance(a, total[..., None] * share)
+    each = crest(a) + crest_of_count(k) - crest(a + k) - apart
+    return jnp.sum(each, axis=-1) + crest(n + total) - crest(total) - crest_of_count(n)
+
+
+def _gamma(law: Any, x: Array) -> Float[Array, "*batch"]:
+    a = law.concentration
+    return crest(a) - deviance(a, law.rate * x) - jnp.log(x)
+
+
+def _beta(law: Any, x: Array) -> Float[Array, "*batch"]:
+    a, b = law.concentration1, law.concentration0
+    total = a + b
+    return _side(a, total, x) + _side(b, total, 1.0 - x) - crest(total)
+
+
+def _dirichlet(law: Any, x: Array) -> Float[Array, "*batch"]:
+    a = law.concentration
+    total = jnp.sum(a, axis=-1)
+    return jnp.sum(_side(a, total[..., None], x), axis=-1) - crest(total)
+
+
+def _side(a: Float[Array, "*any"], total: Float[Array, "*any"], x: Float[Array, "*any"]) -> Float[Array, "*any"]:
+    """What one share adds, also where it is zero."""
+    inside = x > 0.0
+    some = jnp.where(inside, x, 1.0)
+    at_end = xlogy(a - 1.0, x) + a * jnp.log(total / a) + a
+    return crest(a) + jnp.where(inside, -deviance(a, total * some) - jnp.log(some), at_end)
+
+
+def _student(law: Any, x: Array) -> Float[Array, "*batch"]:
+    half = 0.5 * law.df
+    square = jnp.square((x - law.loc) / law.scale)
+    return half_step(half) - _HALF_LOG_2_PI - jnp.log(law.scale) - (half + 0.5) * jnp.log1p(square / law.df)
+
+
+# By the way in which a law has its density: one with a density of its own keeps that.
+_DENSITIES: dict[Any, Callable[[Any, Array], Array]] = {
+    dist.Poisson.log_prob: _poisson,
+    dist.GammaPoisson.log_prob: _negative_binomial,
+    dist.BinomialProbs.log_prob: _binomial_of_probs,
+    dist.BinomialLogits.log_prob: _binomial_of_logits,
+    dist.MultinomialProbs.log_prob: _multinomial,
+    dist.MultinomialLogits.log_prob: _multinomial,
+    dist.DirichletMultinomial.log_prob: _dirichlet_multinomial,
+    dist.BetaBinomial.log_prob: _beta_binomial,
+    dist.Gamma.log_prob: _gamma,
+    dist.Beta.log_prob: _beta,
+    dist.Dirichlet.log_prob: _dirichlet,
+    dist.StudentT.log_prob: _student,
+}
