@@ -80,22 +80,23 @@ def _multinomial(law: Any, k: Array) -> Float[Array, "*batch"]:
 
 
 def _dirichlet_multinomial(law: Any, k: Array) -> Float[Array, "*batch"]:
-    return _shared(law.concentration, k, jnp.asarray(law.total_count, float))
+    a, n = law.concentration, jnp.asarray(law.total_count, float)
+    total = jnp.sum(a, axis=-1)
+    each = _cell(a, k, total[..., None], n[..., None])
+    return jnp.sum(each, axis=-1) + crest(n + total) - crest(total) - crest_of_count(n)
 
 
 def _beta_binomial(law: Any, k: Array) -> Float[Array, "*batch"]:
-    n = jnp.asarray(law.total_count, float)
-    a, b, k, rest = jnp.broadcast_arrays(law.concentration1, law.concentration0, k, n - k)
-    return _shared(jnp.stack([a, b], axis=-1), jnp.stack([k, rest], axis=-1), n)
+    a, b, n = law.concentration1, law.concentration0, jnp.asarray(law.total_count, float)
+    total = a + b
+    both = _cell(a, k, total, n) + _cell(b, n - k, total, n)
+    return both + crest(n + total) - crest(total) - crest_of_count(n)
 
 
-def _shared(a: Float[Array, "*batch kinds"], k: Float[Array, "*batch kinds"], n: Array) -> Float[Array, "*batch"]:
-    """Counts k of n, whose shares have a Dirichlet law: deviances of both from what they are together."""
-    total = jnp.sum(a, axis=-1)
-    share = (a + k) / (n + total)[..., None]
-    apart = deviance(k, n[..., None] * share) + deviance(a, total[..., None] * share)
-    each = crest(a) + crest_of_count(k) - crest(a + k) - apart
-    return jnp.sum(each, axis=-1) + crest(n + total) - crest(total) - crest_of_count(n)
+def _cell(a: Array, k: Array, total: Array, n: Array) -> Array:
+    """What k of n counts add, whose share has the concentration a of a total: both deviate from what they are together."""
+    share = (a + k) / (n + total)
+    return crest(a) + crest_of_count(k) - crest(a + k) - deviance(k, n * share) - deviance(a, total * share)
 
 
 def _gamma(law: Any, x: Array) -> Float[Array, "*batch"]:
