@@ -11,6 +11,7 @@ from scipy.stats import halfnorm, norm
 import epf
 from epf.errors import UnsupportedModelError
 from epf.filters._modes import Anew, ellipse_of, passes
+from epf.results._certificate import PARTS
 from epf.run._answer import renewed
 from epf.run._search import reach
 
@@ -139,3 +140,20 @@ def test_a_run_that_is_interrupted_leaves_the_answer_of_the_one_before(fitted):
     assert len(runs) == 2
     assert len(search.rounds) == 1
     assert jnp.isfinite(result.error.worst)
+
+
+def test_after_a_run_that_was_less_sure_nodes_come_from_the_prior_again(fitted):
+    """The region that the run before had found was too narrow, or missed something."""
+    ran, errors = [], [0.16, 0.5, 0.05, 0.05, 0.05]
+
+    def run(method):
+        result = epf.fit(Level(), fitted.y, method, seed=2, progress=False)
+        for name in PARTS:
+            getattr(result.record.error, name)[-1] = errors[len(ran)] if name == "expansion" else 0.0
+        vars(result).pop("error", None)  # read by the warning already
+        ran.append(type(method).__name__)
+        return result
+
+    _, search = reach(epf.MarginalEPF(nodes=32), run, accuracy=0.1, budget=1e6)
+    assert ran[:3] == ["MarginalEPF", "Anew", "MarginalEPF"]
+    assert "less sure" in search.doubts()[0].sentence

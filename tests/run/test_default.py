@@ -71,8 +71,9 @@ class HeavySensor(Sensor):
 
 
 def run_of(method, seconds=0.1, mean=0.0, sd=1.0, **parts):
-    """What `reach` looks at in a result: the answer, and errors by cause, of mean and sd alike."""
+    """What `reach` looks at in a result: the answer, and errors by cause, of mean and sd alike; `means` for means alone."""
     found = {name: np.full((2, 1), float(parts.get(name, 0.0))) for name in PARTS}
+    found["expansion"][0] += parts.get("means", 0.0)
     error = Certificate(("a",), found)
     facts = {"seconds_of_steps": seconds, "interrupted": False, "settings": {}, "method_facts": MethodFacts()}
     facts["parameters"] = parameters(KNOWN)
@@ -324,6 +325,34 @@ def test_of_the_runs_that_are_about_as_sure_the_largest_speaks():
     result, search = reach(epf.MarginalEPF(100, 16), run, 0.1, 40.0)
     assert result is runs[0]
     assert len(search.doubts()) == 1
+
+
+def test_a_run_that_is_not_sure_of_its_own_answer_contradicts_nobody():
+    """Its sd may be known by its own account, and be far off."""
+    runs = []
+
+    def run(method):
+        found = {"sd": 3.0, "monte_carlo": 0.1, "means": 1.2}, {"monte_carlo": 0.08}
+        runs.append(run_of(method, seconds=20.0, **found[len(runs)]))
+        return runs[-1]
+
+    result, search = reach(epf.MarginalEPF(100, 16), run, 0.1, 60.0)
+    assert result is runs[1]
+    assert search.doubts() == []
+
+
+@pytest.mark.parametrize(("second", "third", "doubted"), [(0.43, 0.09, True), (0.43, 0.5, True), (0.28, 0.09, False)])
+def test_a_larger_run_that_is_less_sure_is_told(second, third, doubted):
+    """One of few nodes far out had much weight: the runs before and after it had none there."""
+    runs = []
+
+    def run(method):
+        runs.append(run_of(method, seconds=10.0, expansion=[0.16, second, third, third][len(runs)]))
+        return runs[-1]
+
+    _, search = reach(epf.MarginalEPF(100, 16), run, 0.1, 1000.0)
+    said = [caveat.sentence for caveat in search.doubts()]
+    assert ["A larger run was less sure" in sentence for sentence in said] == [True] * doubted
 
 
 def test_of_two_runs_that_are_as_sure_the_larger_is_the_answer():

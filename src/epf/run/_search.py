@@ -48,7 +48,6 @@ class Search:
         self._near: Elsewhere | None = None
         self._looks: list[Elsewhere] = []
         """Those that are still to be made."""
-        self._looked = False
         self._first: Round | None = None
         """The first, and smallest, that was sure of its answer: looks are made by its method."""
         self._passes = 1.0
@@ -96,9 +95,10 @@ class Search:
             self.method = self._look()
 
     def _larger(self, one: Round, result: Result) -> Filter | None:
-        """A larger method, if there is time for it; its nodes are drawn where this run has ended, if that is possible."""
+        """A larger method, if there is time. Its nodes are drawn where this run has ended, if that has helped so far."""
         most, method = self._left / max(one.seconds, 1e-3), one.method
-        if isinstance(method, MarginalEPF) and (where := ellipse_of(result.bound, result.state)) is not None:
+        where = None if self._less_sure() else ellipse_of(result.bound, result.state)
+        if where is not None and isinstance(method, MarginalEPF):
             larger = enlarged(method, result, self._accuracy, most * self._passes)
             # With filters of another kind, nodes may have values of other parameters.
             if not isinstance(larger, MarginalEPF) or larger.exact == method.exact:
@@ -120,16 +120,23 @@ class Search:
         return [*self._missing.values(), *self._lost, *self._failed, *self._contradictions()]
 
     def _contradictions(self) -> list[Caveat]:
-        others = [one for one in self.rounds if one is not self._chosen]
-        # After a look, exact filters are not contradicted by a run that was not sure of its own answer.
-        if self._looked and self._chosen is not None and not self._chosen.inside:
-            others = [one for one in others if is_sure(one.error.worst)]
-        if self._chosen is None or not others:
-            return []
+        # A run that is not sure of its own answer says nothing of another one.
+        sure = [one for one in self.rounds if one is not self._chosen and is_sure(one.error.worst)]
+        if self._chosen is None or not sure:
+            return self._less_sure()
         # Of those about as sure as the surest the last speaks for all: it is the largest, and misses least.
-        errors = np.nan_to_num([one.error.worst for one in others], nan=np.inf, posinf=np.inf)
-        sure = [one for one, error in zip(others, errors, strict=True) if error <= _ABOUT * errors.min()]
-        return contradiction(self._chosen, sure[-1])
+        least = min(one.error.worst for one in sure)
+        last = [one for one in sure if one.error.worst <= _ABOUT * least][-1]
+        return contradiction(self._chosen, last) or self._less_sure()
+
+    def _less_sure(self) -> list[Caveat]:
+        """A doubt, if more nodes were less sure: few of many nodes are where much of the posterior is, and none of fewer."""
+        for i, one in enumerate(self.rounds):
+            for larger in self.rounds[i + 1 :]:
+                if is_sure(one.error.worst) and not is_sure(larger.error.worst):
+                    said = f"A larger run was less sure of its answer ({larger}) than a smaller one ({one})"
+                    return [Caveat(1, f"{said}. Try other seeds: a part of the posterior may be far from the rest.")]
+        return []
 
     def _look(self) -> Filter | None:
         """A look elsewhere, if there is an answer, and the budget allows."""
@@ -179,7 +186,6 @@ class Search:
             if larger is not None:
                 self._looks.append(dataclasses.replace(method, inner=larger))
             return self._next_look()
-        self._looked = True
         self._log_mass = float(np.logaddexp(self._log_mass, log_evidence))
         self.notes.append(f"{where}: {share:.1g} of the posterior")
         if found is None:
