@@ -355,6 +355,21 @@ def test_a_larger_run_that_is_less_sure_is_told(second, third, doubted):
     assert ["A larger run was less sure" in sentence for sentence in said] == [True] * doubted
 
 
+def test_a_larger_run_that_was_stopped_is_not_less_sure():
+    """It has seen a part of the observations."""
+    runs = []
+
+    def run(method):
+        runs.append(run_of(method, expansion=0.43 if runs else 0.16))
+        runs[-1].interrupted = len(runs) == 2
+        return runs[-1]
+
+    result, search = reach(epf.MarginalEPF(100, 16), run, 0.1, 1000.0)
+    assert result is runs[0]
+    assert len(search.rounds) == 2
+    assert search.doubts() == []
+
+
 def test_of_two_runs_that_are_as_sure_the_larger_is_the_answer():
     runs = []
 

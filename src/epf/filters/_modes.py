@@ -153,7 +153,7 @@ def _places(bound: MarginalNodes, ellipses: tuple[Ellipse, ...]) -> list[SkewStu
     where = [SkewStudent(*(jnp.asarray(part) for part in one)) for one in ellipses]
     shapes = jax.tree.map(jnp.shape, bound.first)
     if any(not eqx.tree_equal(jax.tree.map(jnp.shape, one), shapes) for one in where):
-        raise UnsupportedModelError("Modes: these ellipses are of a model with other parameters.")
+        raise UnsupportedModelError("These ellipses are of a model with other parameters.")
     return where
 
 

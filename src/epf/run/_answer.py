@@ -1,5 +1,7 @@
 """The Result of a run, whoever ran it: `fit` for one series, `fit_panel` for many."""
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +12,7 @@ from jaxtyping import Array
 
 from epf.filters._base import BoundFilter, Caveat, Filter, ReplayingFilter
 from epf.filters._modes import Anew
-from epf.filters.marginal._marginal_nodes import MarginalNodes
+from epf.filters.marginal._marginal_nodes import MarginalState
 from epf.model._model import StateSpaceModel
 from epf.offline._base import BoundSequential, Sequential
 from epf.results._chains import Chains
@@ -51,7 +53,7 @@ def renewed(before: Result, anew: Result) -> Result:
     It is that of the filter itself after these nodes took over, and so it can be continued.
     """
     assert isinstance(anew.method, Anew)
-    assert isinstance(anew.bound, MarginalNodes)
+    assert isinstance(anew.state, MarginalState)
     assert anew.model is not None
     inputs = before.past[1] if before.past is not None else None
     bound = anew.method.inner.bind(anew.model, None if inputs is None else jnp.asarray(inputs[0]))
@@ -70,9 +72,13 @@ def renewed(before: Result, anew: Result) -> Result:
     result.bound, result.clock, result.past, result.inputs = bound, anew.clock, anew.past, anew.inputs
     of_data = [caveat for caveat in anew.method_facts.caveats if caveat in (NOTHING, ROUNDED)]
     result.method_facts = result.method_facts.also(of_data)
-    # One step at a time the first run does, which is there already.
-    result.states_again = lambda _, ys, us: states(before, ys, us)
+    result.states_again = partial(_states_of, before)
     return result
+
+
+def _states_of(before: Result, _: Result, ys: np.ndarray, us: Any) -> Iterator[tuple[Any, float]]:
+    """The steps of the first run, whose program is there already: those of nodes that were drawn at the end mean nothing."""
+    return states(before, ys, us)
 
 
 def _of_data(ys: np.ndarray, before: Result | None) -> list[Caveat]:

@@ -131,8 +131,9 @@ class Search:
 
     def _less_sure(self) -> list[Caveat]:
         """A doubt, if more nodes were less sure: few of many nodes are where much of the posterior is, and none of fewer."""
-        for i, one in enumerate(self.rounds):
-            for larger in self.rounds[i + 1 :]:
+        whole = [one for one in self.rounds if not np.isnan(one.answer).all()]  # to the last observation
+        for i, one in enumerate(whole):
+            for larger in whole[i + 1 :]:
                 if is_sure(one.error.worst) and not is_sure(larger.error.worst):
                     said = f"A larger run was less sure of its answer ({larger}) than a smaller one ({one})"
                     return [Caveat(1, f"{said}. Try other seeds: a part of the posterior may be far from the rest.")]
