@@ -46,48 +46,54 @@ def _inside(value: Any) -> Any:
 
 
 def _of_floats(density: Callable[[Any, Array], Array], law: Any, value: Any, intermediates: Any = None) -> Array:
-    return density(law, jnp.asarray(value, float))
+    return density(law, _float(value))
+
+
+def _float(value: Any) -> Array:
+    """Whatever a law was given, as an array of floats."""
+    return jnp.asarray(value, float)
 
 
 def _poisson(law: Any, k: Array) -> Float[Array, "*batch"]:
-    return crest_of_count(k) - deviance(k, law.rate)
+    return crest_of_count(k) - deviance(k, _float(law.rate))
 
 
 def _negative_binomial(law: Any, k: Array) -> Float[Array, "*batch"]:
-    a, rate = law.concentration, law.rate
+    a, rate = _float(law.concentration), _float(law.rate)
     both = a + k
     apart = deviance(a, both / (1.0 + 1.0 / rate)) + deviance(k, both / (1.0 + rate))
     return crest(a) + crest_of_count(k) - crest(both) - apart
 
 
 def _binomial_of_probs(law: Any, k: Array) -> Float[Array, "*batch"]:
-    return _binomial(law.total_count, law.probs, 1.0 - law.probs, k)
+    yes = _float(law.probs)
+    return _binomial(_float(law.total_count), yes, 1.0 - yes, k)
 
 
 def _binomial_of_logits(law: Any, k: Array) -> Float[Array, "*batch"]:
-    return _binomial(law.total_count, jax.nn.sigmoid(law.logits), jax.nn.sigmoid(-law.logits), k)
+    logits = _float(law.logits)
+    return _binomial(_float(law.total_count), jax.nn.sigmoid(logits), jax.nn.sigmoid(-logits), k)
 
 
-def _binomial(n: Any, yes: Array, no: Array, k: Array) -> Float[Array, "*batch"]:
-    n = jnp.asarray(n, float)
+def _binomial(n: Array, yes: Array, no: Array, k: Array) -> Float[Array, "*batch"]:
     apart = deviance(k, n * yes) + deviance(n - k, n * no)
     return crest_of_count(k) + crest_of_count(n - k) - crest_of_count(n) - apart
 
 
 def _multinomial(law: Any, k: Array) -> Float[Array, "*batch"]:
-    n = jnp.asarray(law.total_count, float)
-    return jnp.sum(crest_of_count(k) - deviance(k, n[..., None] * law.probs), axis=-1) - crest_of_count(n)
+    n = _float(law.total_count)
+    return jnp.sum(crest_of_count(k) - deviance(k, n[..., None] * _float(law.probs)), axis=-1) - crest_of_count(n)
 
 
 def _dirichlet_multinomial(law: Any, k: Array) -> Float[Array, "*batch"]:
-    a, n = law.concentration, jnp.asarray(law.total_count, float)
+    a, n = _float(law.concentration), _float(law.total_count)
     total = jnp.sum(a, axis=-1)
     each = _cell(a, k, total[..., None], n[..., None])
     return jnp.sum(each, axis=-1) + crest(n + total) - crest(total) - crest_of_count(n)
 
 
 def _beta_binomial(law: Any, k: Array) -> Float[Array, "*batch"]:
-    a, b, n = law.concentration1, law.concentration0, jnp.asarray(law.total_count, float)
+    a, b, n = _float(law.concentration1), _float(law.concentration0), _float(law.total_count)
     total = a + b
     both = _cell(a, k, total, n) + _cell(b, n - k, total, n)
     return both + crest(n + total) - crest(total) - crest_of_count(n)
@@ -100,18 +106,18 @@ def _cell(a: Array, k: Array, total: Array, n: Array) -> Array:
 
 
 def _gamma(law: Any, x: Array) -> Float[Array, "*batch"]:
-    a = law.concentration
+    a = _float(law.concentration)
     return crest(a) - deviance(a, law.rate * x) - jnp.log(x)
 
 
 def _beta(law: Any, x: Array) -> Float[Array, "*batch"]:
-    a, b = law.concentration1, law.concentration0
+    a, b = _float(law.concentration1), _float(law.concentration0)
     total = a + b
     return _side(a, total, x) + _side(b, total, 1.0 - x) - crest(total)
 
 
 def _dirichlet(law: Any, x: Array) -> Float[Array, "*batch"]:
-    a = law.concentration
+    a = _float(law.concentration)
     total = jnp.sum(a, axis=-1)
     return jnp.sum(_side(a, total[..., None], x), axis=-1) - crest(total)
 
@@ -125,9 +131,10 @@ def _side(a: Float[Array, "*any"], total: Float[Array, "*any"], x: Float[Array, 
 
 
 def _student(law: Any, x: Array) -> Float[Array, "*batch"]:
-    half = 0.5 * law.df
+    df = _float(law.df)
     square = jnp.square((x - law.loc) / law.scale)
-    return half_step(half) - _HALF_LOG_2_PI - jnp.log(law.scale) - (half + 0.5) * jnp.log1p(square / law.df)
+    constant = half_step(0.5 * df) - _HALF_LOG_2_PI - jnp.log(law.scale)
+    return constant - 0.5 * (df + 1.0) * jnp.log1p(square / df)
 
 
 # By the way in which a law has its density: one with a density of its own keeps that.
