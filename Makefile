@@ -30,7 +30,7 @@ reproduce: install
 # One process per file, so that its tests share what they compile. Run-time type checks triple the time of tracing: they
 # are made where a trace or a small array says enough.
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=12
-TYPED := tests/numerics tests/smc tests/polynomial tests/filters/test_precision.py
+TYPED := tests/numerics tests/smc tests/polynomial tests/filters/test_precision.py tests/model/test_precise_laws.py
 TYPES := --jaxtyping-packages=epf,beartype.beartype
 
 test: install

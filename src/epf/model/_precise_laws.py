@@ -122,7 +122,7 @@ def _dirichlet(law: Any, x: Array) -> Float[Array, "*batch"]:
     return jnp.sum(_side(a, total[..., None], x), axis=-1) - crest(total)
 
 
-def _side(a: Float[Array, "*any"], total: Float[Array, "*any"], x: Float[Array, "*any"]) -> Float[Array, "*any"]:
+def _side(a: Float[Array, "*#any"], total: Float[Array, "*#any"], x: Float[Array, "*#any"]) -> Float[Array, "..."]:
     """What one share adds, also where it is zero."""
     inside = x > 0.0
     some = jnp.where(inside, x, 1.0)

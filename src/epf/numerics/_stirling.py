@@ -42,7 +42,7 @@ def crest_of_count(k: Float[Array, "*any"]) -> Float[Array, "*any"]:
     return jnp.where(k > 0.0, crest(some) - jnp.log(some), 0.0)
 
 
-def deviance(a: Float[Array, "*any"], m: Float[Array, "*any"]) -> Float[Array, "*any"]:
+def deviance(a: Float[Array, "*#any"], m: Float[Array, "*#any"]) -> Float[Array, "..."]:
     """a log(a / m) + m - a, which is m at a = 0."""
     apart, some = m - a, jnp.where(a > 0.0, a, 1.0)
     far = m < 0.5 * some
