@@ -100,7 +100,9 @@ def test_the_result_is_one_of_the_filter_itself(fitted, tmp_path):
     for i, name in enumerate(("move", "noise")):
         assert abs(again[0].mean[name] - means[i]) / sds[i] < 2.0 * again[0].error.total[0, i]
     assert again[0].log_evidence == pytest.approx(evidence, abs=0.02)
-    assert result.residuals(fitted.y).z.shape == (STEPS,)
+    # One step at a time, the first run does, whichever run the answer is of: several were larger.
+    assert len(fitted.search.rounds) > 2
+    np.testing.assert_array_equal(result.residuals(fitted.y).z, first.residuals(fitted.y).z)
 
 
 def test_nodes_come_from_the_ellipse_and_stay(fitted):

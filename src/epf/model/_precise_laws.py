@@ -41,7 +41,8 @@ def _inside(value: Any) -> Any:
         return precise(value)
     if isinstance(value, list | tuple) and any(isinstance(one, Distribution) for one in value):
         found = [_inside(one) for one in value]
-        return value if all(map(lambda one, other: one is other, found, value)) else type(value)(found)
+        same = all(one is other for one, other in zip(found, value, strict=True))
+        return value if same else type(value)(found)
     return value
 
 

@@ -25,9 +25,9 @@ def remainder(a: Float[Array, "*any"]) -> Float[Array, "*any"]:
     far = jnp.where(small, a + _SERIES, a)
     square = 1.0 / (far * far)
     series = (1.0 / 12.0 - square * (1.0 / 360.0 - square / 1260.0)) / far
-    # Gamma(a) = Gamma(a + 4) / (a (a + 1) (a + 2) (a + 3))
-    product = near * (near + 1.0) * (near + 2.0) * (near + 3.0)
-    less = (near + 3.5) * jnp.log(near + _SERIES) - (near - 0.5) * jnp.log(near) - jnp.log(product) - _SERIES
+    # Gamma(a) = Gamma(a + 4) / (a (a + 1) (a + 2) (a + 3)); log(a) once, so that a = 0 gives infinity and no NaN.
+    product = (near + 1.0) * (near + 2.0) * (near + 3.0)
+    less = (near + 3.5) * jnp.log(near + _SERIES) - (near + 0.5) * jnp.log(near) - jnp.log(product) - _SERIES
     return series + jnp.where(small, less, 0.0)
 
 
@@ -45,7 +45,7 @@ def crest_of_count(k: Float[Array, "*any"]) -> Float[Array, "*any"]:
 def deviance(a: Float[Array, "*#any"], m: Float[Array, "*#any"]) -> Float[Array, "..."]:
     """a log(a / m) + m - a, which is m at a = 0."""
     apart, some = m - a, jnp.where(a > 0.0, a, 1.0)
-    far = m < 0.5 * some
+    far = (m < 0.5 * some) & (a > 0.0)
     near = jnp.minimum(jnp.where(far, 0.0, apart) / some, _MOST)
     log_ratio = jnp.where(far, jnp.log(jnp.where(far, m, some) / some), jnp.log1p(near))
     return apart - jnp.where(a > 0.0, a * log_ratio, 0.0)

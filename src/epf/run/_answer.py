@@ -78,7 +78,8 @@ def renewed(before: Result, anew: Result) -> Result:
 
 def _states_of(before: Result, _: Result, ys: np.ndarray, us: Any) -> Iterator[tuple[Any, float]]:
     """The steps of the first run, whose program is there already: those of nodes that were drawn at the end mean nothing."""
-    return states(before, ys, us)
+    assert before.states_again is not None
+    return before.states_again(before, ys, us)
 
 
 def _of_data(ys: np.ndarray, before: Result | None) -> list[Caveat]:
